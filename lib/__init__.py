@@ -1,0 +1,1 @@
+"""Collectors, power-log parser, clock, phases, formulas and report pieces of tinymoe."""
