@@ -11,12 +11,11 @@ from lib.files import TinymoeError
 Count = Callable[[str], int]
 """Tokens of a text, without chat template, as the server that will get the prompt counts them."""
 
-MAX_CALLS = 60
+MAX_CALLS = 100
 """Most calls of `count` for one prompt. Six are usual; each may be an HTTP request with 150 kB of text."""
 
 _FIRST_GUESS = 0.75  # words a token, until the first count has told better
 _CLOSE = 8  # tokens from the target at which whole words give way to short ones
-_FILLERS = 5  # short words tried for one gap
 
 _COMMON = """
 able about above accept across action active actor adult after again against agree air allow almost alone
@@ -174,10 +173,10 @@ def _approach(counted: _Counted, words: Iterator[str], ctx: int) -> str:
 
 
 def _close_gap(counted: _Counted, text: str, rng: random.Random, ctx: int) -> str:
-    """Add short words until the count is exact; where none of a few fits, give a word back and try others."""
+    """Add short words until the count is exact; where none of three fits, give a word back and try others."""
     tokens = counted(text) if text else 0
     while tokens != ctx:
-        for filler in sorted(SHORT, key=lambda _: rng.random())[:_FILLERS]:
+        for filler in _fillers(rng):
             longer = f"{text} {filler}".strip()
             longer_tokens = counted(longer)
             if tokens < longer_tokens <= ctx:
@@ -187,3 +186,10 @@ def _close_gap(counted: _Counted, text: str, rng: random.Random, ctx: int) -> st
             text = text.rpartition(" ")[0]
             tokens = counted(text) if text else 0
     return text
+
+
+def _fillers(rng: random.Random) -> list[str]:
+    """Two short words and one of a letter, so that odd gaps close even where a token is a letter."""
+    words = sorted(SHORT, key=lambda _: rng.random())
+    letter = next(word for word in words if len(word) == 1)
+    return sorted([letter, *words[:2]], key=lambda _: rng.random())
