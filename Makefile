@@ -1,0 +1,60 @@
+# The front door. `make help` lists every target. Works with GNU make 3.81, the one that macOS ships.
+#
+# Another Python (conda, for example) instead of .venv:   make PY=python sweep report
+
+PLAN ?= quick
+RUN  ?= $(basename $(notdir $(PLAN)))
+ONLY ?=
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+PYTHON ?= python3
+PY   ?= .venv/bin/python
+# The environment is built here only where the default Python is used; with PY=... it is the user's own.
+ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
+
+.DEFAULT_GOAL := help
+.PHONY: help env sweep report test nbval bench lab lint lock fixture clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@echo
+	@echo "  Options: PLAN=quick RUN=<the plan's name> ONLY=<part of a model or backend> DRY_RUN=1 RETRY=1 JOBS=2"
+
+env: $(ENV)  ## the .venv with everything that requirements.txt pins
+
+.venv/.ready: requirements.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "env: Python 3.11 to 3.13 is needed, %s is %d.%d; try make PYTHON=python3.12" % ((sys.executable,) + v))'
+	@echo "env: making .venv with the packages of requirements.txt (a few minutes, once)"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
+	@touch $@
+	@echo "env: .venv is ready"
+
+sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN, ONLY, DRY_RUN=1, RETRY=1
+	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry)
+
+report: $(ENV)  ## build report/<run>/report.md and report.html; only stale notebooks run: RUN
+	@$(PY) -m lib.report --run "$(RUN)" --jobs $(JOBS)
+
+test: $(ENV)  ## every test, with real servers on tiny models
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup
+
+bench: $(ENV)  ## the project's own speed, as ratios within one run, to .cache/bench/bench.md
+	@$(PY) -m bench
+
+lab: $(ENV)  ## JupyterLab with the notebooks
+	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. notebooks
+
+lint: $(ENV)  ## ruff over code and tests
+	@$(PY) -m ruff check lib tests bench notebooks
+
+lock: $(ENV)  ## resolve pyproject.toml's list into the pins of requirements.txt
+	@$(PY) -m pip install --quiet uv
+	@{ echo "# The one list of pins, for Linux and macOS, Python 3.11 to 3.13. Made by 'make lock' from pyproject.toml."; \
+	   $(PY) -m uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate pyproject.toml; } > requirements.new
+	@mv requirements.new requirements.txt
+	@echo "lock: requirements.txt is new; 'make env' installs it"
+
+clean:  ## remove caches, executed notebooks and tables; never raw artifacts
+	@rm -rf .cache/bench .pytest_cache .ruff_cache .hypothesis runs/*/tables report/*/notebooks report/*/report.key
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	@echo "clean: caches and derived tables are gone; runs, figures and reports stay"

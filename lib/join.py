@@ -1,0 +1,154 @@
+"""From executed notebooks to report.md and report.html: one text in the published order, with contents and a banner."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import nbformat
+from nbconvert import HTMLExporter, MarkdownExporter
+
+from lib.files import TinymoeError, write_atomic
+from lib.paths import FIGURES, NOTEBOOKS, ROOT
+
+# Notebook and the tag of the cells wanted from it; no tag: every cell that belongs to no tagged part.
+ORDER = (
+    ("90-report", "summary"), ("00-setup", ""), ("01-collect", ""), ("10-throughput", ""), ("11-energy", ""),
+    ("12-latency", ""), ("13-power", ""), ("14-gpu", ""), ("15-cpu", ""), ("16-memory", ""), ("20-analysis", ""),
+    ("21-backends", ""), ("90-report", "conclusion"), ("02-cells", ""), ("30-appendix", ""), ("31-methods", ""),
+)  # fmt: skip
+PARTS = {tag for _, tag in ORDER if tag}
+SKIP = "report-skip"
+_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^(#{1,3}) (.+)$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
+
+
+class JoinError(TinymoeError):
+    """A reference in a notebook that leads nowhere."""
+
+
+def write(run: str, folder: Path, ready: dict[Path, Path], missing: list[str], manifest: dict) -> None:
+    """Write report.md and report.html of `run` into `folder` from executed notebooks (source -> executed copy).
+
+    Raises JoinError if a reference to a figure, table or section has no target in a complete report.
+    """
+    blocks = [title(run), banner(manifest), *(f"> Notebook {name} failed; its part is missing here." for name in missing)]
+    by_name = {source.stem: path for source, path in ready.items()}
+    body = [b for name, tag in ORDER if name in by_name for b in _blocks(by_name[name], tag)]
+    body = [_anchored(b) for b in body]
+    blocks += [_contents(body), *body]
+    if not missing:
+        check_references(blocks)
+    text = [_moved(b, folder) for b in blocks if b]
+    write_atomic(folder / "report.md", _markdown(text))
+    write_atomic(folder / "report.html", _html(run, [_embedded(t, folder) for t in text]))
+
+
+def title(run: str) -> str:
+    """First line of the report."""
+    return f"# tinymoe: report of run {run}"
+
+
+def banner(manifest: dict) -> str:
+    """What a reader must know before any number: modelled power, synthetic data. Empty for a run that was measured whole."""
+    lines = []
+    if manifest.get("synthetic"):
+        lines.append("> **Synthetic run.** No server and no meter ran: every number here comes from a model of the machine.")
+    if any(name.startswith("tiny-") for name in manifest.get("plan", {}).get("models", [])):
+        lines.append("> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are named after.")
+    power = manifest.get("power") or {}
+    if power.get("basis") == "modelled":
+        lines.append(f"> **Power is modelled, not measured.** {power['note']}. Every watt and joule here follows from that model.")
+    return "\n>\n".join(lines)
+
+
+def _blocks(path: Path, tag: str) -> list[str]:
+    """Markdown of the wanted cells: the text of Markdown cells and the Markdown outputs of code cells."""
+    wanted = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        tags = set(cell.metadata.get("tags", []))
+        if SKIP in tags or (tag not in tags if tag else tags & PARTS):
+            continue
+        wanted += [cell.source] if cell.cell_type == "markdown" else _outputs(cell)
+    return wanted
+
+
+def _outputs(cell: nbformat.NotebookNode) -> list[str]:
+    found = [out.get("data", {}).get("text/markdown") for out in cell.get("outputs", [])]
+    return [text if isinstance(text, str) else "".join(text) for text in found if text]
+
+
+def slug(heading: str) -> str:
+    """Anchor of a heading: sec- and its words."""
+    return "sec-" + re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
+
+
+def _anchored(block: str) -> str:
+    return _HEADING.sub(lambda m: f'<a id="{slug(m[2])}"></a>\n\n{m[1]} {m[2]}', block)
+
+
+def _contents(blocks: list[str]) -> str:
+    lines = [
+        f"{'  ' * (len(m[1]) - 2)}- [{m[2]}](#{slug(m[2])})"
+        for block in blocks for m in _HEADING.finditer(block) if len(m[1]) > 1
+    ]  # fmt: skip
+    return "## Contents\n\n" + "\n".join(lines)
+
+
+def check_references(blocks: list[str]) -> None:
+    """Every #anchor that a link names must exist, and once only. JoinError names the first that does not."""
+    anchors = [a for block in blocks for a in _ANCHOR.findall(block)]
+    twice = {a for a in anchors if anchors.count(a) > 1}
+    if twice:
+        raise JoinError(f"report: anchor {min(twice)!r} is defined twice; each figure, table and heading appears once")
+    for block in blocks:
+        for text, link in _LINK.findall(block):
+            if link.startswith("#") and link[1:] not in anchors:
+                raise JoinError(f"report: link [{text}]({link}) leads nowhere; correct it in the notebook")
+
+
+def _moved(block: str, folder: Path) -> str:
+    """Relative links of the notebooks' folder as seen from the report's folder."""
+
+    def move(match: re.Match) -> str:
+        if "://" in match[2] or match[2].startswith("#"):
+            return match[0]
+        target = Path(os.path.relpath((NOTEBOOKS / unquote(match[2])).resolve(), folder))
+        return match[0].replace(f"({match[2]})", f"({target.as_posix()})")
+
+    return _LINK.sub(move, _IMAGE.sub(move, block))
+
+
+def _embedded(block: str, folder: Path) -> str:
+    """Images as data in the text, and no links to files beside the report: the HTML file stands alone."""
+
+    def embed(match: re.Match) -> str:
+        path = (folder / match[2]).resolve()
+        if not path.is_relative_to(FIGURES):
+            raise JoinError(f"report: image {match[2]} is not under {FIGURES.relative_to(ROOT)}")
+        kind = "svg+xml" if path.suffix == ".svg" else "png"
+        return f"![{match[1]}](data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()})"
+
+    block = re.sub(r" \[Data\]\([^)]+\)", "", block)
+    return _IMAGE.sub(embed, block)
+
+
+def _notebook(run: str, blocks: list[str]) -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_markdown_cell(b, id=f"part-{n}") for n, b in enumerate(blocks)]
+    return nbformat.v4.new_notebook(cells=cells, metadata={"title": f"tinymoe: {run}"})
+
+
+def _markdown(blocks: list[str]) -> str:
+    return MarkdownExporter().from_notebook_node(_notebook("", blocks))[0].strip() + "\n"
+
+
+def _html(run: str, blocks: list[str]) -> str:
+    exporter = HTMLExporter(
+        template_name="tinymoe", extra_template_basedirs=[str(ROOT / "lib" / "template")], embed_images=False
+    )  # fmt: skip
+    return exporter.from_notebook_node(_notebook(run, blocks))[0]

@@ -1,0 +1,115 @@
+"""What a run has settled: cell.json of each cell, attempts moved aside, the lock on a run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lib.files import TinymoeError, read_json, write_json
+from lib.paths import cell_folder, relative
+from lib.plan import Cell, Plan
+
+SCHEMA = 1
+ASIDE = "superseded"
+
+
+class LedgerError(TinymoeError):
+    """A run that another sweep is writing."""
+
+
+def _path(run_dir: Path, cell: Cell) -> Path:
+    return cell_folder(run_dir, cell.backend, cell.model, cell.ctx, cell.gen) / "cell.json"
+
+
+def read(run_dir: Path, cell: Cell) -> dict | None:
+    """The cell's record, or None if it is not settled."""
+    path = _path(run_dir, cell)
+    return read_json(path) if path.exists() else None
+
+
+def write(run_dir: Path, cell: Cell, plan: Plan, facts: dict) -> None:
+    """Settle a cell. cell.json appears whole and last: a folder without it is an unfinished attempt."""
+    identity = {
+        "schema": SCHEMA,
+        "backend": cell.backend,
+        "model": cell.model,
+        "ctx": cell.ctx,
+        "gen": cell.gen,
+        "plan": plan.name,
+        "plan_hash": plan.cell_hash(cell),
+        "settled_ns": time.time_ns(),
+    }
+    write_json(_path(run_dir, cell), identity | facts)
+
+
+def seconds(run_dir: Path, cell: Cell) -> float | None:
+    """How long the cell took when it was measured well; None if it was not."""
+    found = read(run_dir, cell)
+    return found.get("seconds") if found and found["state"] == "ok" else None
+
+
+def put_aside(run_dir: Path, *paths: Path) -> None:
+    """Move what an earlier attempt left under the same names to the run's `superseded` folder; nothing is deleted."""
+    for path in paths:
+        if path.exists():
+            target = run_dir / ASIDE / f"{time.time_ns()}" / path.relative_to(run_dir)
+            target.parent.mkdir(parents=True)
+            path.rename(target)
+
+
+def headline(run_dir: Path, cell: Cell) -> str:
+    """The cell's median rates in a few words, from its summary file."""
+    path = _path(run_dir, cell).with_name("profile_export_aiperf.json")
+    medians = {key: value.get("p50") for key, value in read_json(path).items() if isinstance(value, dict)}
+    rate, ttft_ms = medians.get("output_token_throughput_per_user"), medians.get("time_to_first_token")
+    rate_text = f"{rate:.1f} tok/s" if rate is not None else "no decode rate"
+    return f"{rate_text}, TTFT {ttft_ms:.0f} ms" if ttft_ms is not None else rate_text
+
+
+def summary(run_dir: Path, cells: list[Cell]) -> tuple[list[dict], int]:
+    """One row of text a server, and the number of cells that failed or are invalid though the backend can serve them."""
+    rows, bad = [], 0
+    for backend, model in dict.fromkeys((c.backend, c.model) for c in cells):
+        own = [c for c in cells if (c.backend, c.model) == (backend, model)]
+        found = [read(run_dir, c) for c in own]
+        wrong = [f for f in found if f is None or f["state"] != "ok"]
+        bad += sum(not (f and f.get("unsupported")) for f in wrong)
+        rows.append(_row(run_dir, backend, model, own, wrong))
+    return rows, bad
+
+
+def _row(run_dir: Path, backend: str, model: str, cells: list[Cell], wrong: list[dict | None]) -> dict:
+    good = [c for c in cells if (found := read(run_dir, c)) and found["state"] == "ok"]
+    longest = max(good, key=lambda c: (c.ctx, c.gen), default=None)
+    reason = next((f["reason"] if f else "not run" for f in wrong), "")
+    return {
+        "backend": backend,
+        "model": model,
+        "cells ok": f"{len(good)} of {len(cells)}",
+        "longest cell": f"ctx {longest.ctx} gen {longest.gen}" if longest else "-",
+        "its medians": headline(run_dir, longest) if longest else "-",
+        "reason": reason,
+    }
+
+
+@contextmanager
+def lock(run_dir: Path) -> Iterator[None]:
+    """Hold the run for one sweep. LedgerError with the holder's pid if another has it; a dead one's lock is free."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / ".lock").open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise LedgerError(
+                f"{relative(run_dir)}: another sweep (pid {holder}) writes this run; wait for it or choose another RUN"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

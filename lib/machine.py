@@ -1,0 +1,84 @@
+"""Facts about this machine and this checkout, for the manifest. What cannot be known is None, never guessed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+
+import psutil
+
+from lib.paths import ROOT
+
+PACKAGES = ("httpx", "mlx", "mlx-lm", "numpy", "pandas", "psutil", "scipy", "xllamacpp")
+
+
+def facts() -> dict:
+    """Machine, chip, cores, memory (bytes), OS with build, Python, package versions, git commit, power supply."""
+    return {
+        "machine": _said("sysctl", "-n", "hw.model") or platform.machine(),
+        "chip": chip(),
+        "cores": {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count()},
+        "memory_bytes": psutil.virtual_memory().total,
+        "os": _os_name(),
+        "os_build": _said("sw_vers", "-buildVersion") or platform.release(),
+        "mains_power": _mains_power(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": commit(),
+    }
+
+
+def chip() -> str | None:
+    """The processor as the system calls it, for example "Apple M4"; None if the system does not say."""
+    if sys.platform == "darwin":
+        return _said("sysctl", "-n", "machdep.cpu.brand_string")
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            names = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
+    except OSError:
+        return None
+    return names[0] if names else None
+
+
+def commit() -> str | None:
+    """Commit of this checkout, with "+changes" when tracked files differ from it; None outside git."""
+    head = _said("git", "-C", str(ROOT), "rev-parse", "HEAD")
+    if head is None:
+        return None
+    changed = _said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+changes" if changed else head
+
+
+def _os_name() -> str:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+
+
+def _mains_power() -> bool | None:
+    """True on mains, False on battery, None if the machine has no battery or does not say."""
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return battery.power_plugged if battery else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _said(*command: str) -> str | None:
+    """First words of a program's standard output; None if the program is missing, fails or says nothing."""
+    environment = os.environ | {"LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,192 @@
+"""One cell measured: samplers around warm-up and measured requests, then a verdict. The raw files are written here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lib import aiperf
+from lib.client import Client, Exchange
+from lib.files import TinymoeError, write_json
+from lib.memory import MemorySampler
+from lib.meter import cpu_clock
+from lib.plan import Cell, Plan
+from lib.power import Meter, Source
+from lib.server import Server
+
+# Wall and monotonic clock may part by this much before the cell counts as interrupted by sleep.
+SLEEP_TOLERANCE_S = 1.0
+# Fewer prompt tokens than this share of the target means that the server cut the prompt.
+TRUNCATED_SHARE = 0.98
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`state` is ok, failed or invalid; `reason` is one line, empty when ok."""
+
+    state: str
+    reason: str = ""
+
+
+@dataclass
+class Prepared:
+    """A cell's prompts and what the server needs in each request. Prompts are warm-ups first, then measured ones."""
+
+    prompts: list[str]
+    extras: dict
+    model_field: str
+
+
+def measure(
+    plan: Plan, cell: Cell, server: Server, source: Source, prepared: Prepared, folder: Path, tick: Callable[[], None]
+) -> dict:
+    """Measure one cell into `folder` and return what belongs in cell.json; the caller writes that, last.
+
+    `tick` is called after each request. A request that fails is recorded and the others go on; only when the server
+    has died are the remaining ones not sent. Raises PowerError if the meter cannot start, OSError if the disk is full.
+    """
+    watch = Watch(server.pid)
+    meter = Meter(source, server.pid, folder / "powermetrics.log")
+    memory = MemorySampler(server.pid, folder / "rss.csv")
+    meter.start()
+    memory.start()
+    started = time.time_ns(), time.monotonic()
+    try:
+        exchanges = _requests(plan, cell, server, prepared, folder, tick, watch)
+    finally:
+        clocks = _window(*started)
+        meter.stop()
+        memory.stop()
+    records = aiperf.read_requests(folder / "profile_export.jsonl")
+    write_json(folder / "profile_export_aiperf.json", aiperf.summary(records))
+    verdict = judge(plan, cell, exchanges, clocks, server)
+    return {
+        "state": verdict.state,
+        "reason": verdict.reason,
+        "counts": _counts(plan, exchanges),
+        "clocks": clocks,
+        "power": asdict(source) | _meter_facts(meter),
+        "memory": {"samples": memory.samples, "trouble": memory.trouble},
+        "observer": watch.observer(meter, memory),
+    }
+
+
+def _requests(
+    plan: Plan, cell: Cell, server: Server, prepared: Prepared, folder: Path, tick: Callable[[], None], watch: Watch
+) -> list[Exchange]:
+    exchanges: list[Exchange] = []
+    with Client(server.base_url) as client, (folder / "profile_export.jsonl").open("a", encoding="utf-8") as out:
+        for number, prompt in enumerate(prepared.prompts):
+            phase = "warmup" if number < plan.warmup else "profiling"
+            index = number if phase == "warmup" else number - plan.warmup
+            with watch.load():
+                exchange = client.send(
+                    prompt, cell.gen, phase=phase, index=index, extras=prepared.extras,
+                    timeout_s=plan.request_timeout_s, model=prepared.model_field, target_isl=cell.ctx,
+                )  # fmt: skip
+            exchanges.append(exchange)
+            aiperf.append_record(out, exchange)
+            tick()
+            if exchange.error and not server.alive():
+                break
+    return exchanges
+
+
+class Watch:
+    """CPU seconds of the observer: load generator, samplers, harness; and of the server, for comparison."""
+
+    def __init__(self, server_pid: int):
+        self._server_cpu_s = cpu_clock(server_pid)
+        self._began = time.monotonic(), time.process_time(), self._server_cpu_s()
+        self._load_cpu_s = 0.0
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Count the calling thread's CPU time inside as the load generator's."""
+        began_s = time.thread_time()
+        yield
+        self._load_cpu_s += time.thread_time() - began_s
+
+    def observer(self, meter: Meter, memory: MemorySampler) -> dict:
+        """CPU seconds by part over the cell's window; `harness_cpu_s` is this process less its other parts."""
+        began_s, began_cpu_s, began_server_s = self._began
+        own_cpu_s = time.process_time() - began_cpu_s
+        parts = self._load_cpu_s + meter.pump_cpu_s + memory.cpu_s
+        return {
+            "window_s": time.monotonic() - began_s,
+            "load_generator_cpu_s": self._load_cpu_s,
+            "meter_cpu_s": meter.cpu_s,
+            "meter_pump_cpu_s": meter.pump_cpu_s,
+            "memory_sampler_cpu_s": memory.cpu_s,
+            "harness_cpu_s": max(0.0, own_cpu_s - parts),
+            "server_cpu_s": self._server_cpu_s() - began_server_s,
+        }
+
+
+def judge(plan: Plan, cell: Cell, exchanges: list[Exchange], clocks: dict, server: Server) -> Verdict:
+    """Whether the cell can be used, and why not: the server's death and failed requests first, then wrong answers."""
+    measured = [e for e in exchanges if e.phase == "profiling"]
+    failed = [e for e in measured if e.error]
+    if len(exchanges) < plan.warmup + plan.requests:
+        return Verdict("failed", f"{server.death()} in request {len(exchanges)} of {plan.warmup + plan.requests}")
+    if failed:
+        first = failed[0]
+        return Verdict(
+            "failed", f"{len(failed)} of {len(measured)} requests failed; "
+            f"request {first.index + 1}: {first.error['type']}: {first.error['message']}"
+        )  # fmt: skip
+    return _asleep(clocks) or _wrong_prompt(cell, measured) or _cached(measured) or Verdict("ok")
+
+
+def _asleep(clocks: dict) -> Verdict | None:
+    apart_s = clocks["wall_s"] - clocks["monotonic_s"]
+    if abs(apart_s) <= SLEEP_TOLERANCE_S:
+        return None
+    return Verdict("invalid", f"the machine slept or its clock was set: wall and monotonic clock part by {apart_s:.1f} s")
+
+
+def _wrong_prompt(cell: Cell, measured: list[Exchange]) -> Verdict | None:
+    seen = [e.prompt_tokens for e in measured if e.prompt_tokens is not None]
+    if seen and min(seen) < TRUNCATED_SHARE * cell.ctx:
+        return Verdict("invalid", f"truncated: the server saw {min(seen)} of {cell.ctx} prompt tokens")
+    return None
+
+
+def _cached(measured: list[Exchange]) -> Verdict | None:
+    hits = [e.cached_tokens for e in measured if e.cached_tokens]
+    return Verdict("invalid", f"the server reused {max(hits)} cached prompt tokens") if hits else None
+
+
+def _counts(plan: Plan, exchanges: list[Exchange]) -> dict:
+    measured = [e for e in exchanges if e.phase == "profiling"]
+    return {
+        "planned": plan.requests,
+        "sent": len(measured),
+        "ok": sum(e.error is None for e in measured),
+        "failed": sum(e.error is not None for e in measured),
+        "censored": sum(bool(e.error) and e.error["type"] == "timeout" for e in measured),
+        "warmup": len(exchanges) - len(measured),
+    }
+
+
+def _window(start_ns: int, start_monotonic_s: float) -> dict:
+    """The cell's window on the wall clock, and its length by both clocks: they part when the machine sleeps."""
+    end_ns = time.time_ns()
+    return {
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "wall_s": (end_ns - start_ns) / 1e9,
+        "monotonic_s": time.monotonic() - start_monotonic_s,
+    }
+
+
+def _meter_facts(meter: Meter) -> dict:
+    return {"samples": meter.samples, "longest_silence_s": meter.longest_silence_s, "trouble": meter.trouble}
+
+
+def failure(error: TinymoeError | OSError) -> dict:
+    """The part of cell.json for a cell that could not be measured."""
+    return {"state": "failed", "reason": " ".join(str(error).split())}

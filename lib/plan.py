@@ -1,0 +1,189 @@
+"""Plans: which models, backends and lengths a sweep runs, and how. YAML in runs/plans/, validated before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from lib import models
+from lib.files import TinymoeError, digest
+from lib.paths import PLANS, relative, safe_name
+
+BackendName = Literal["llama.cpp", "mlx-lm", "ollama", "mlx-vlm"]
+Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
+# Room for a chat template and the special tokens around a prompt, beside prompt and generation.
+TEMPLATE_ROOM_TOKENS = 256
+
+
+class PlanError(TinymoeError):
+    """A plan that does not exist or does not say what to run."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ModelledPower(_Strict):
+    """The stand-in meter's model: power = idle + slope x (CPU seconds of the server per second)."""
+
+    idle_W: Annotated[float, Field(ge=0, le=1000)] = 1.0
+    slope_W_per_core: Annotated[float, Field(ge=0, le=1000)] = 4.0
+
+
+class Plan(_Strict):
+    """A validated plan. Every field but `name` comes from the YAML file; lengths are tokens, times carry their unit."""
+
+    name: str = ""
+    description: str = ""
+    backends: Annotated[list[BackendName], Field(min_length=1)]
+    models: Annotated[list[str], Field(min_length=1)]
+    prompts: Annotated[list[Tokens], Field(min_length=1)]
+    gens: Annotated[list[Tokens], Field(min_length=1)]
+    requests: Annotated[int, Field(ge=1, le=100_000)]
+    warmup: Annotated[int, Field(ge=0, le=1000)] = 1
+    order: Literal["shuffled", "as-listed"] = "shuffled"
+    seed: int = 0
+    cooldown_s: Annotated[float, Field(ge=0)] = 0.0
+    power: Literal["auto", "powermetrics", "modelled", "none"] = "auto"
+    power_interval_ms: Annotated[int, Field(ge=10, le=10_000)] = 50
+    modelled_power: ModelledPower = ModelledPower()
+    load: Literal["httpx"] = "httpx"
+    smoke: list[Tokens] = [32, 256, 512]
+    request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    ready_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    flags: dict[BackendName, list[str]] = {}
+
+    @field_validator("backends", "models", "prompts", "gens")
+    @classmethod
+    def _no_repeats(cls, value: list) -> list:
+        if len(set(value)) != len(value):
+            raise ValueError("lists an entry twice")
+        return value
+
+    @field_validator("models")
+    @classmethod
+    def _known_models(cls, value: list[str]) -> list[str]:
+        for name in value:
+            models.get(name)
+        return value
+
+    @model_validator(mode="after")
+    def _flags_have_a_backend(self) -> Plan:
+        for backend in self.flags:
+            if backend not in self.backends:
+                raise ValueError(f"flags for {backend}, which is not among the backends")
+        return self
+
+    @property
+    def ctx_size(self) -> int:
+        """Context that a server needs for every cell of the plan, in tokens, rounded up to 256."""
+        longest = max([*self.prompts, *self.smoke]) + max(self.gens) + TEMPLATE_ROOM_TOKENS
+        return -(-longest // 256) * 256
+
+    def servers(self, only: str = "") -> list[tuple[str, str]]:
+        """(backend, model) pairs in the order they run; `only` keeps those whose backend or model contains it."""
+        pairs = [(b, m) for b in self.backends for m in self.models]
+        return [(b, m) for b, m in pairs if only in b or only in m]
+
+    def cells(self, backend: str, model: str) -> list[Cell]:
+        """The cells of one server in the order they run: as listed (gen outer, prompt inner) or shuffled by the seed."""
+        listed = [Cell(backend, model, ctx, gen) for gen in self.gens for ctx in self.prompts]
+        if self.order == "shuffled":
+            random.Random(f"{self.seed}/{backend}/{model}").shuffle(listed)
+        return listed
+
+    def cell_hash(self, cell: Cell) -> str:
+        """What decides a cell's measurement, as a hash: a cell measured under another one is measured again."""
+        fixed = self.model_dump(
+            include={"requests", "warmup", "seed", "power", "power_interval_ms", "load", "request_timeout_s"}
+        )
+        modelled = self.modelled_power.model_dump() if self.power in ("auto", "modelled") else None
+        return digest([cell.key, fixed, modelled, self.flags.get(cell.backend, [])])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination to measure; `ctx` and `gen` are target token counts."""
+
+    backend: str
+    model: str
+    ctx: int
+    gen: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.backend}/{self.model}/gen{self.gen}/ctx{self.ctx}"
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.model} ctx {self.ctx} gen {self.gen}"
+
+
+def load(plan: str) -> Plan:
+    """The plan called `plan` in runs/plans/, or the one in the YAML file at that path.
+
+    Raises PlanError with the file, the key and what is wrong with it; unknown keys are refused by name.
+    """
+    path = _find(plan)
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as e:
+        raise PlanError(f"{relative(path)}: cannot be read as YAML: {' '.join(str(e).split())}") from e
+    if not isinstance(raw, dict):
+        raise PlanError(f"{relative(path)}: a plan is a list of 'key: value' lines; see runs/plans/quick.yaml")
+    raw.setdefault("name", path.stem)
+    safe_name(str(raw["name"]), "plan name")
+    return _validated(path, raw)
+
+
+def _validated(path: Path, raw: dict) -> Plan:
+    try:
+        return Plan.model_validate(raw)
+    except ValidationError as e:
+        problems = "; ".join(_problem(error) for error in e.errors())
+        raise PlanError(f"{relative(path)}: {problems}") from e
+    except TinymoeError as e:
+        raise PlanError(f"{relative(path)}: models: {e}") from e
+
+
+def _find(plan: str) -> Path:
+    if plan.endswith((".yaml", ".yml")):
+        path = Path(plan)
+        if path.is_file():
+            return path
+        raise PlanError(f"no plan file {plan}")
+    path = PLANS / f"{safe_name(plan, 'PLAN')}.yaml"
+    if path.is_file():
+        return path
+    known = ", ".join(sorted(p.stem for p in PLANS.glob("*.yaml")))
+    raise PlanError(f"no plan {plan!r} in {relative(PLANS)}; there are: {known}")
+
+
+def _problem(error: dict) -> str:
+    place = ".".join(str(part) for part in error["loc"]) or "plan"
+    if error["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(str(error["loc"][-1]), Plan.model_fields, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        return f"unknown key {place!r}{hint}"
+    if error["type"] == "missing":
+        return f"key {place!r} is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}, got {error['input']!r}" if place != "plan" else message
+
+
+def selected(plan: Plan, only: str = "") -> Iterator[Cell]:
+    """Every cell of the plan that `only` keeps, server by server, in running order. PlanError if none is left."""
+    servers = plan.servers(only)
+    if not servers:
+        raise PlanError(
+            f"ONLY={only} matches no backend or model of plan {plan.name}; "
+            f"backends: {', '.join(plan.backends)}; models: {', '.join(plan.models)}"
+        )
+    for backend, model in servers:
+        yield from plan.cells(backend, model)

@@ -1,0 +1,206 @@
+"""A power meter running beside a cell: powermetrics on macOS, the stand-in elsewhere, or none.
+
+The meter's standard output is a pipe that this process copies to powermetrics.log. Closing the pipe is how a meter is
+stopped: it ends at its next write. That needs no right to signal a process that sudo started, and it happens by
+itself if the harness is killed, so no meter is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from lib.files import TinymoeError
+from lib.paths import ROOT
+from lib.plan import Plan
+
+POWERMETRICS = "/usr/bin/powermetrics"
+SAMPLERS = "cpu_power,gpu_power,thermal"
+# Longest wait for the first sample; powermetrics needs about a second to start.
+FIRST_SAMPLE_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+
+
+class PowerError(TinymoeError):
+    """The power meter cannot be started or gave nothing."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where power comes from and what it means; written into the manifest and every cell.
+
+    `basis` is measured, modelled or none; `scope` names what the watts cover; `note` is for people.
+    """
+
+    kind: str
+    basis: str
+    scope: str
+    rails: str
+    interval_ms: int
+    note: str
+    idle_W: float | None = None
+    slope_W_per_core: float | None = None
+
+
+def choose(plan: Plan) -> Source:
+    """The power source that the plan asks for, on this machine.
+
+    `auto` is powermetrics where it can be run without a password, else the stand-in, with the reason in `note`.
+    Raises PowerError if `powermetrics` is asked for and cannot be had.
+    """
+    if plan.power == "none":
+        return Source("none", "none", "none", "", 0, "power: none in the plan; nothing was sampled")
+    refusal = "" if plan.power == "modelled" else powermetrics_refusal()
+    if plan.power == "powermetrics" and refusal:
+        raise PowerError(f"power: powermetrics cannot be used: {refusal}; or set 'power: modelled' or 'none' in the plan")
+    if plan.power == "modelled" or refusal:
+        return _stand_in(plan, refusal or "asked for by the plan")
+    return Source(
+        "powermetrics", "measured", "package", "CPU + GPU + ANE", plan.power_interval_ms,
+        "Apple's own estimate of the CPU, GPU and ANE rails, by powermetrics; no DRAM, board or wall power",
+    )  # fmt: skip
+
+
+def _stand_in(plan: Plan, why: str) -> Source:
+    model = plan.modelled_power
+    return Source(
+        "stand-in meter", "modelled", "server process CPU", "CPU", plan.power_interval_ms,
+        f"modelled, not measured ({why}): power = {model.idle_W:g} W + {model.slope_W_per_core:g} W "
+        "x CPU seconds of the server per second; no GPU rail",
+        model.idle_W, model.slope_W_per_core,
+    )  # fmt: skip
+
+
+def powermetrics_refusal() -> str:
+    """Why powermetrics cannot be run here without a password; empty if it can. One sample is taken as the proof.
+
+    Not run on a Mac yet: written from the manual page, tested with stand-ins.
+    """
+    if platform.system() != "Darwin":
+        return "powermetrics exists on macOS only"
+    command = ["sudo", "-n", POWERMETRICS, "-n", "1", "-i", "50", "--samplers", "cpu_power"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=15, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return f"'sudo -n {POWERMETRICS}' did not run ({e})"
+    if "Sampled system activity" in done.stdout:
+        return ""
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return f"'sudo -n {POWERMETRICS}' said: {said[0] if said else 'nothing'}; allow it in sudoers ('make doctor')"
+
+
+def command(source: Source, pid: int) -> list[str]:
+    """Command line of the meter for a server with process id `pid` (0: the idle machine)."""
+    if source.kind == "powermetrics":
+        return [
+            "sudo", "-n", POWERMETRICS, "--samplers", SAMPLERS,
+            "--sample-rate", str(source.interval_ms), "--buffer-size", "1",
+        ]  # fmt: skip
+    return [
+        sys.executable, "-m", "lib.meter", "--pid", str(pid), "--interval-ms", str(source.interval_ms),
+        "--idle-W", str(source.idle_W), "--slope-W-per-core", str(source.slope_W_per_core),
+    ]  # fmt: skip
+
+
+class Meter:
+    """One meter process and the thread that copies its text to a file. `none` sources do nothing.
+
+    After `stop()`: `samples` text blocks seen, `cpu_s` of the meter process, `pump_cpu_s` of the copying thread,
+    `longest_silence_s` between two pieces of output, `trouble` (empty, or one line: what went wrong).
+    """
+
+    def __init__(self, source: Source, pid: int, log: Path):
+        self.source, self.pid, self.log = source, pid, log
+        self.samples, self.cpu_s, self.pump_cpu_s, self.longest_silence_s = 0, 0.0, 0.0, 0.0
+        self.trouble = ""
+        self._first, self._stopping = threading.Event(), threading.Event()
+        self._process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        """Start the meter and wait for its first sample. PowerError with the meter's own words if none comes."""
+        if self.source.kind == "none":
+            return
+        self._children_cpu_s = _children_cpu_s()
+        self._words = tempfile.TemporaryFile()  # a file, not a pipe: nobody reads it while the meter runs
+        try:
+            self._process = subprocess.Popen(
+                command(self.source, self.pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=self._words, cwd=ROOT, start_new_session=True, bufsize=0,
+            )  # fmt: skip
+        except OSError as e:
+            raise PowerError(f"the power meter cannot be started: {e}") from e
+        self._thread = threading.Thread(target=self._pump, name="meter", daemon=True)
+        self._thread.start()
+        if not self._first.wait(FIRST_SAMPLE_TIMEOUT_S) or self.trouble:
+            self.stop()
+            what = self.trouble or f"the power meter gave no sample within {FIRST_SAMPLE_TIMEOUT_S:g} s"
+            raise PowerError(f"{what}{self._said()}")
+
+    def stop(self) -> None:
+        """Take one more sample, so that the last interval covers the cell's end, then close the pipe. Safe to call twice."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        self._stopping.set()
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            self.trouble = self.trouble or "the power meter went silent"
+        process.stdout.close()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.trouble = self.trouble or "the power meter did not end when its output was closed"
+            _end(process)
+        self.cpu_s = _children_cpu_s() - self._children_cpu_s
+
+    def _pump(self) -> None:
+        pipe = self._process.stdout.fileno()
+        try:
+            with self.log.open("wb", buffering=0) as out:
+                self._copy(pipe, out)
+        except OSError as e:
+            self.trouble = f"powermetrics.log could not be written ({e.strerror})"
+        self._first.set()
+        self.pump_cpu_s = time.thread_time()
+
+    def _copy(self, pipe: int, out: BinaryIO) -> None:
+        last = time.monotonic()
+        while piece := os.read(pipe, 1 << 16):
+            now = time.monotonic()
+            if self.samples:  # the start-up of the meter is no silence
+                self.longest_silence_s = max(self.longest_silence_s, now - last)
+            last = now
+            out.write(piece)
+            if seen := piece.count(b"*** Sampled "):
+                self.samples += seen
+                self._first.set()
+                if self._stopping.is_set():
+                    return
+        self.trouble = "the power meter ended before it was stopped"
+
+    def _said(self) -> str:
+        self._words.seek(0)
+        words = self._words.read().decode(errors="replace").strip().splitlines()
+        return f"; it said: {words[-1]}" if words else ""
+
+
+def _end(process: subprocess.Popen) -> None:
+    try:
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        pass  # started through sudo and not ours to signal; it ends at its next write to the closed pipe
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
