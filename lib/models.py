@@ -42,7 +42,8 @@ class Model:
 FULL = (
     Model(
         "lfm2.5-8b-a1b", 8.3, 1.5, "lfm2moe", HYBRID,
-        "LiquidAI/LFM2.5-8B-A1B-GGUF", "*Q4_K_M.gguf", "LiquidAI/LFM2.5-8B-A1B-MLX-4bit", "LiquidAI/LFM2.5-8B-A1B",
+        "LiquidAI/LFM2.5-8B-A1B-GGUF", "*Q4_K_M.gguf", "LiquidAI/LFM2.5-8B-A1B-MLX-4bit",
+        "LiquidAI/LFM2.5-8B-A1B",
         unverified=("mlx_repo",),
     ),
     Model(
@@ -64,12 +65,14 @@ FULL = (
     ),
     Model(
         "gemma4-e2b", 5.1, 2.3, "gemma4", DENSE,
-        "unsloth/gemma-4-E2B-it-GGUF", "*Q4_K_M.gguf", "mlx-community/gemma-4-e2b-it-4bit", "google/gemma-4-E2B-it",
+        "unsloth/gemma-4-E2B-it-GGUF", "*Q4_K_M.gguf", "mlx-community/gemma-4-e2b-it-4bit",
+        "google/gemma-4-E2B-it",
         unverified=("gguf_repo", "mlx_repo"),
     ),
     Model(
         "gemma4-e4b", 8, 4.5, "gemma4", DENSE,
-        "unsloth/gemma-4-E4B-it-GGUF", "*Q4_K_M.gguf", "mlx-community/gemma-4-e4b-it-4bit", "google/gemma-4-E4B-it",
+        "unsloth/gemma-4-E4B-it-GGUF", "*Q4_K_M.gguf", "mlx-community/gemma-4-e4b-it-4bit",
+        "google/gemma-4-E4B-it",
         unverified=("gguf_repo", "mlx_repo"),
     ),
 )  # fmt: skip
@@ -84,12 +87,12 @@ def _tiny(name: str, base: str, total: int, active: int) -> Model:
 
 
 TINY = (
-    _tiny("tiny-lfm2.5", "lfm2.5-8b-a1b", 1_000_000, 500_000),
-    _tiny("tiny-trinity", "trinity-nano", 1_000_000, 500_000),
-    _tiny("tiny-smallthinker", "smallthinker-4b-a0.6b", 1_000_000, 500_000),
-    _tiny("tiny-granite4-h", "granite4-h-tiny", 1_000_000, 500_000),
-    _tiny("tiny-gemma4-e2b", "gemma4-e2b", 1_000_000, 500_000),
-    _tiny("tiny-gemma4-e4b", "gemma4-e4b", 1_000_000, 500_000),
+    _tiny("tiny-lfm2.5", "lfm2.5-8b-a1b", 2_297_152, 1_117_504),
+    _tiny("tiny-trinity", "trinity-nano", 1_933_744, 1_049_008),
+    _tiny("tiny-smallthinker", "smallthinker-4b-a0.6b", 3_868_800, 1_509_504),
+    _tiny("tiny-granite4-h", "granite4-h-tiny", 2_239_048, 862_792),
+    _tiny("tiny-gemma4-e2b", "gemma4-e2b", 1_027_012, 715_972),
+    _tiny("tiny-gemma4-e4b", "gemma4-e4b", 1_511_750, 1_045_190),
 )
 
 MODELS = FULL + TINY
