@@ -96,8 +96,9 @@ class Answer:
 
     def end_of_stream(self, now: int) -> None:
         """The body ended as HTTP says it should; decide whether the answer is whole."""
-        if self._rest.rstrip().endswith((b"}", b"[DONE]")):  # a last line without its newline
-            self._line(self._rest.rstrip(), now)
+        last = self._rest.strip()
+        if last == b"data: [DONE]" or _json(last[5:]) is not None:  # whole, only without its newline
+            self._line(last, now)
         if self.done or self.finish_reason:
             if not self.chunks:
                 self._fail("empty", "no token in the answer")
@@ -108,10 +109,7 @@ class Answer:
 
     def refuse(self, status: int, reason: str, body: bytes) -> None:
         """An answer with an HTTP status that is not 2xx."""
-        try:
-            value = json.loads(body)
-        except (ValueError, RecursionError):
-            value = None
+        value = _json(body)
         said = value.get("error", value) if isinstance(value, dict) else body.decode("utf-8", "replace")
         self._fail("http", f"{status} {reason}: {_message(said)}", status)
 
@@ -160,10 +158,7 @@ class Answer:
         if payload == b"[DONE]":
             self.done = True
             return
-        try:
-            message = json.loads(payload)
-        except (ValueError, RecursionError):
-            message = None
+        message = _json(payload)
         error = message.get("error") if isinstance(message, dict) else None
         if self._event == b"error" or error:
             said = error or message or payload.decode("utf-8", "replace")
@@ -206,6 +201,14 @@ class Answer:
     def _said(self) -> str:
         text = _message((self._stray or self._rest).decode("utf-8", "replace"))
         return f"; it began: {text}" if text else ""
+
+
+def _json(data: bytes) -> Any:
+    """The value, or None if there is none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _has_text(delta: dict[str, Any], key: str) -> bool:
