@@ -2,8 +2,8 @@
 
     python -m lib.llama_server -m model.gguf --port 8080 [flags of llama-server]
 
-It takes the flags of llama-server that this project uses, so that a launcher can put it in llama-server's place.
-It listens on loopback only. SIGTERM or SIGINT ends it with return code 0.
+It takes the flags of llama-server that this project uses, so that a launcher can put it in llama-server's
+place. It listens on loopback only. SIGTERM or SIGINT ends it with return code 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_S = 0.05  # the main thread has to come back to Python now and then, or no 
 
 def parser() -> argparse.ArgumentParser:
     """The subset of llama-server's flags, with its names and defaults."""
-    p = argparse.ArgumentParser(prog="lib.llama_server", allow_abbrev=False, description=__doc__.splitlines()[0])
+    p = argparse.ArgumentParser("lib.llama_server", description=__doc__.splitlines()[0], allow_abbrev=False)
     p.add_argument("--version", action="version", version=version())
     p.add_argument("-m", "--model", required=True, help="GGUF file")
     p.add_argument("--host", default="127.0.0.1", type=_loopback)
@@ -71,7 +71,7 @@ def params(args: argparse.Namespace):
     p.cpuparams.n_threads = args.threads
     p.cpuparams_batch.n_threads = args.threads_batch if args.threads_batch > 0 else args.threads
     p.cpuparams.priority = p.cpuparams_batch.priority = x.ggml_sched_priority(args.prio)
-    flash = {"1": "ENABLED", "on": "ENABLED", "0": "DISABLED", "off": "DISABLED", "auto": "AUTO"}[args.flash_attn]
+    flash = {"1": "ENABLED", "on": "ENABLED", "auto": "AUTO"}.get(args.flash_attn, "DISABLED")
     p.flash_attn_type = getattr(x.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     mode = args.load_mode.replace("+", "_").upper()
     p.load_mode = getattr(x.llama_load_mode, f"LLAMA_LOAD_MODE_{mode}")

@@ -1,6 +1,6 @@
 """Make every tiny model that the cache lacks, for both backends; one line each.
 
-    python -m lib.tiny
+python -m lib.tiny
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def main() -> int:
             start = time.perf_counter()
             path = tiny.ensure(model, backend, CACHE)
             seconds = time.perf_counter() - start
-            print(f"{models.label(model.name):36s} {_size_MB(path):5.1f} MB  {seconds:4.1f} s  {relative(path)}")
+            size_MB = _size_MB(path)
+            print(f"{models.label(model.name):32s} {size_MB:5.1f} MB {seconds:5.1f} s  {relative(path)}")
     return 0
 
 

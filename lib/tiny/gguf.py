@@ -133,7 +133,9 @@ EXTRAS = {
 
 
 def _rope_factors(s: Shape) -> np.ndarray:
-    """gemma4 turns only a quarter of the channels in its full-attention layers: the others turn infinitely slowly."""
+    """gemma4 turns only a quarter of the channels in its full-attention layers: the others turn infinitely
+    slowly.
+    """
     factors = np.full(s.head_dim // 2, 1e30, np.float32)
     factors[: s.head_dim // 8] = 1
     return factors

@@ -1,8 +1,8 @@
 """A tiny model as a 4-bit MLX-LM checkpoint, written without MLX itself.
 
-MLX's affine quantisation keeps, for 64 values along a row, a scale and a bias: value = scale * q + bias with q in
-0..15, eight of them in a 32-bit word, the first one lowest. Scales are float32: on a CPU MLX is about twenty times
-slower with 16-bit ones.
+MLX's affine quantisation keeps, for 64 values along a row, a scale and a bias: value = scale * q + bias
+with q in 0..15, eight of them in a 32-bit word, the first one lowest. Scales are float32: on a CPU MLX is
+about twenty times slower with 16-bit ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lib.tiny.weights import MATRIX, Weight
 
 GROUP, BITS = 64, 4
 
-# llama.cpp's names of the tensors of a layer, and MLX-LM's. Two that share a name are one matrix there, stacked.
+# llama.cpp's names of a layer's tensors, and MLX-LM's. Two that share a name are one matrix there, stacked.
 _ATTENTION = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",

@@ -1,9 +1,9 @@
 """Dimensions of the six tiny models. One shape serves both backends.
 
-Each keeps the plan of the model it stands for: which layers attend, which slide, convolve or scan, where the
-experts are. The sizes are a compromise on a CPU: MLX-LM multiplies at about 1 GFLOP/s there, so 500 prompt tokens
-a second leave room for about a million parameters a token, while llama.cpp would need ten times as many to be slow
-enough for a power meter. Width and depth are as large as MLX-LM bears.
+Each keeps the plan of the model it stands for: which layers attend, which slide, convolve or scan, where
+the experts are. The sizes are a compromise on a CPU: MLX-LM multiplies at about 1 GFLOP/s there, so 500
+prompt tokens a second leave room for about a million parameters a token, while llama.cpp would need ten
+times as many to be slow enough for a power meter. Width and depth are as large as MLX-LM bears.
 """
 
 from __future__ import annotations

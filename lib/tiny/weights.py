@@ -1,8 +1,9 @@
 """Random weights of a tiny model, in float32, under llama.cpp's names; both writers take them from here.
 
-What may be sampled is under control. Channel 0 of each embedding is a constant which no block sees or changes, so
-at the output the tokens split by the sign of their row's channel 0: those of printable ASCII far ahead, all others
-far behind. A random model then never ends a text early, and each token is a piece of text that streams on its own.
+What may be sampled is under control. Channel 0 of each embedding is a constant which no block sees or
+changes, so at the output the tokens split by the sign of their row's channel 0: those of printable ASCII
+far ahead, all others far behind. A random model then never ends a text early, and each token is a piece of
+text that streams on its own.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ MATRIX, PLAIN = "matrix", "plain"
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor: name without ".weight" as llama.cpp has it ("blk.0.attn_q"), values as PyTorch lays them out
-    (out, in), kind (a MATRIX may be quantised, a PLAIN one stays float32), share of it that one token uses."""
+    """One tensor: name without ".weight" as llama.cpp has it ("blk.0.attn_q"), values as PyTorch lays them
+    out (out, in), kind (a MATRIX may be quantised, a PLAIN one stays float32), share of it that one token
+    uses.
+    """
 
     name: str
     value: np.ndarray
@@ -38,8 +41,8 @@ class Weight:
 def count(weights: list[Weight]) -> tuple[int, int]:
     """Parameters in all, and those that one token uses.
 
-    A token uses its own row of the per-layer embeddings and its own experts; embeddings count in full, as published
-    counts have it.
+    A token uses its own row of the per-layer embeddings and its own experts; embeddings count in full, as
+    published counts have it.
     """
     total = sum(w.value.size for w in weights)
     return total, round(sum(w.value.size * w.used for w in weights))
@@ -52,7 +55,9 @@ def make(shape: Shape, seed: int = SEED, eos_prone: bool = False) -> list[Weight
 
 
 def _uniform(seed: int, name: str, dims: tuple[int, ...], std: float) -> np.ndarray:
-    """Random values that depend on seed and name only. Uniform, because a normal draw calls the machine's libm."""
+    """Random values that depend on seed and name only. Uniform, because a normal draw calls the machine's
+    libm.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     return (rng.random(dims, dtype=np.float32) - np.float32(0.5)) * np.float32(std * math.sqrt(12))
 
@@ -79,7 +84,8 @@ def _ends(s: Shape, seed: int, eos_prone: bool) -> Iterator[Weight]:
         wide = s.layers * s.per_layer
         table = _uniform(seed, "per_layer_token_embd", (rows[0], wide), s.per_layer**-0.5)
         yield Weight("per_layer_token_embd", table, MATRIX, used=1 / rows[0])
-        yield Weight("per_layer_model_proj", _uniform(seed, "per_layer_model_proj", (wide, s.width), 1.0), MATRIX)
+        project = _uniform(seed, "per_layer_model_proj", (wide, s.width), 1.0)
+        yield Weight("per_layer_model_proj", project, MATRIX)
         yield Weight("per_layer_proj_norm", np.ones(s.per_layer, np.float32))
 
 
@@ -120,7 +126,9 @@ class _Layer:
         ones[0] = 0
         return self._plain(name, ones)
 
-    def _matrix(self, name: str, *dims: int, gain: float = 1.0, kind: str = MATRIX, used: float = 1.0) -> Weight:
+    def _matrix(
+        self, name: str, *dims: int, gain: float = 1.0, kind: str = MATRIX, used: float = 1.0
+    ) -> Weight:
         """Random matrix (..., out, in) whose output is about `gain` times as large as its input."""
         full = self._name(name)
         return Weight(full, _uniform(self.seed, full, dims, gain / math.sqrt(dims[-1])), kind, used)
