@@ -11,9 +11,10 @@ from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
+STAMP = re.compile(rb"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [+-]\d{4}")
 HEADER = re.compile(
     rb"\*\*\* (?P<kind>Sampled|Summary) system activity "
-    rb"\((?P<stamp>\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [+-]\d{4})\) "
+    rb"\((?P<stamp>" + STAMP.pattern + rb")\) "
     rb"(?:\((?P<elapsed>\d+(?:\.\d*)?) ?ms elapsed\) )?\*\*\*"
 )
 _TITLE = re.compile(rb"\*{3,4} +([^*]*[^* ]) +\*{3,4}")
@@ -25,7 +26,7 @@ _VALUE = {
     "mW": re.compile(_NUMBER + rb" ?mW"),
     "W": re.compile(_NUMBER + rb" ?W"),
 }
-_ENDINGS = {"MHz": (b" MHz",), "%": (b"%)", b"%"), "mW": (b" mW",), "list": (b"%)", b")"), "any": ()}
+_ENDINGS = {"MHz": (b" MHz",), "%": (b"%)", b"%"), "mW": (b" mW",), "list": (b"%)", b")")}
 _MONTHS = {m: k for k, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 _PREAMBLE = {b"Machine model", b"SMC version", b"EFI version", b"OS version", b"Boot arguments", b"Boot time"}
 _RAILS = {
@@ -79,11 +80,13 @@ class Known(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line that fits the grammar: its bytes, the length of its fixed head, and what it is (None: fixed text)."""
+    """A line that fits the grammar: its bytes; for one with a value what it is, the length of its fixed head and the
+    ending that it must have."""
 
     text: bytes
-    head: int
-    known: Known | None
+    known: Known | None = None
+    head: int = 0
+    ending: bytes = b""
 
 
 class Odd(NamedTuple):
@@ -95,8 +98,9 @@ class Odd(NamedTuple):
 
 
 class Block(NamedTuple):
-    """values: column to number, missing where absent or not a number. lines: all of them, in order, blank ones too,
-    for a block without oddities. keys: known keys in order. sections: titles in order."""
+    """values: column to number, missing where absent or torn. lines: those that fit, in order, blank ones too, from
+    the rest of the header line on. keys: known keys in order. sections: titles in order. plain: whether all lines
+    are of the strict grammar, so that only numbers differ in the blocks of its kind."""
 
     values: dict[str, float]
     thermal: str | None
@@ -105,6 +109,7 @@ class Block(NamedTuple):
     keys: list[bytes]
     odd: list[Odd]
     lines: list[Line]
+    plain: bool
 
 
 @lru_cache(maxsize=4096)
@@ -131,6 +136,8 @@ def _processor_key(key: bytes) -> Known | None:
         name, (column, unit) = m[1].decode(), _CLUSTER.get(m[2], ("", ""))
         return Known(f"{name}_{column}" if column else "", unit, cluster=name) if unit else None
     if m := _CORE_KEY.fullmatch(key):
+        if m[2] in (b"idle residency", b"down residency"):
+            return Known("", "%")
         unit = {b"frequency": "MHz", b"active residency": "%"}.get(m[2])
         return Known("", unit or "any", core=int(m[1][:6]) if unit else -1)
     return Known("", "any") if _INTEL_KEY.fullmatch(key) else None
@@ -151,8 +158,8 @@ def number(unit: str, rest: bytes) -> float | None:
 
 
 def ending(unit: str, rest: bytes) -> bytes | None:
-    """The ending that a line of this unit must have, as far as it has one; None where it is torn."""
-    if not _ENDINGS[unit]:
+    """The ending of a line of this unit, empty if it has no certain one; None where the line is torn."""
+    if unit not in _ENDINGS:
         return b""
     return next((e for e in _ENDINGS[unit] if rest.endswith(e)), None)
 
@@ -167,6 +174,11 @@ def stamp_s(text: bytes) -> float:
     hour, minute, second = map(int, clock.split(":"))
     offset = (int(zone[1:3]) * 60 + int(zone[3:])) * (-60 if zone[0] == "-" else 60)
     return float(days * 86400 + hour * 3600 + minute * 60 + second - offset)
+
+
+def last_key(block: Block) -> tuple[bytes, int]:
+    """The key of a block's last line and how often it stands in the block."""
+    return (block.keys[-1], block.keys.count(block.keys[-1])) if block.keys else (b"", 0)
 
 
 def parse(text: bytes) -> Block:
@@ -190,29 +202,32 @@ class _Parse:
         self.keys: list[bytes] = []
         self.odd: list[Odd] = []
         self.lines: list[Line] = []
+        self.plain = True
 
     def block(self) -> Block:
         end = 0
         for m in _LINE.finditer(self.text):
-            self.lines.extend([Line(b"", 0, None)] * (m.start() - end))
+            self.lines.extend([Line(b"")] * (m.start() - end))
             end = m.end() + 1
             self._line(m[0].rstrip(b"\r"), m.start(), ended=m.end() < len(self.text))
-        self.lines.extend([Line(b"", 0, None)] * (len(self.text) - end))
+        self.lines.extend([Line(b"")] * (len(self.text) - end))
         names = self._clusters_from_cores()
-        return Block(self.values, self.level, names, self.sections, self.keys, self.odd, self.lines)
+        plain = self.plain and not self.odd
+        return Block(self.values, self.level, names, self.sections, self.keys, self.odd, self.lines, plain)
 
     def _line(self, line: bytes, offset: int, ended: bool) -> None:
         if line[:1] == b"*" and (m := _TITLE.fullmatch(line)) and ended:
             self.section = m[1]
             self.sections.append(m[1])
-            self.lines.append(Line(line, len(line), None))
+            self.lines.append(Line(line))
             return
         key, colon, rest = line.partition(b":")
         known = known_key(self.section, key) if colon and len(key) < 80 else None
         if known:
             self._known(line, offset, ended, key, rest, known)
         elif (not is_strict(self.section) and self.section) or _LIMIT.fullmatch(line) or not line.strip():
-            self.lines.append(Line(line, len(line), None))
+            self.lines.append(Line(line))
+            self.plain = False
         else:
             self.odd.append(Odd("unknown line", offset, line[:80]))
 
@@ -226,8 +241,14 @@ class _Parse:
             return
         self.seen.add(place)
         self.keys.append(key)
-        fixed = known.unit == "level" or (known.unit == "any" and key in _PREAMBLE)
-        self.lines.append(Line(line, len(line) if fixed else len(key) + 1, None if fixed else known))
+        self._remember(line, key, rest, known)
+
+    def _remember(self, line: bytes, key: bytes, rest: bytes, known: Known) -> None:
+        if known.unit == "level" or key in _PREAMBLE:
+            self.lines.append(Line(line))
+            return
+        self.plain &= known.unit in _ENDINGS
+        self.lines.append(Line(line, known, len(key) + 1, ending(known.unit, rest) or b""))
 
     def _store(self, known: Known, rest: bytes) -> bool:
         if known.cluster:
