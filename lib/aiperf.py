@@ -105,7 +105,7 @@ def _parsed(line: bytes) -> Record | str:
     if not isinstance(metadata, dict):
         return "no metadata"
     for key in ("request_start_ns", "request_end_ns"):
-        if type(metadata.get(key)) is not int or not 0 <= metadata[key] < 2**63:
+        if _whole(metadata.get(key)) is None:
             return f"no {key}"
     return found
 
@@ -116,22 +116,22 @@ def _row(found: Record) -> dict[str, Any]:
     error = _error(found)
     start, end, ack = (metadata.get(f"request_{k}_ns") for k in ("start", "end", "ack"))
     total_s = _value(found, "http_req_total", "request_latency") / 1e3
-    index = metadata.get("session_num")
+    index = _whole(metadata.get("session_num"))
     return {
-        "index": index if type(index) is int else -1,
+        "index": -1 if index is None else index,
         "phase": str(metadata.get("benchmark_phase", "profiling")),
         "start_ns": start,
-        "ack_ns": ack if type(ack) is int else pd.NA,
+        "ack_ns": _whole(ack),
         "end_ns": end,
         **(_times_and_counts(found, own) if error is None else _NOTHING),
         "cached_tokens": _number(own.get("cached_tokens")),
         "target_osl": _target_osl(found, own),
         "error": error,
         "censored": bool(own.get("censored", error is not None and "timeout" in error.split(":")[0].lower())),
-        "finish_reason": own.get("finish_reason"),
+        "finish_reason": _text(own.get("finish_reason")),
         "wall_s": float(np.fmax(_number(own.get("wall_s")), (end - start) / 1e9)),
         "monotonic_s": total_s if math.isnan(clock_s := _number(own.get("monotonic_s"))) else clock_s,
-        "prompt_sha256": own.get("prompt_sha256"),
+        "prompt_sha256": _text(own.get("prompt_sha256")),
     }
 
 
@@ -161,7 +161,7 @@ def _times_and_counts(found: Record, own: Record) -> dict[str, Any]:
         "reasoning_tokens": _value(found, "usage_reasoning_tokens", "reasoning_token_count"),
         "isl_client": _number(own.get("target_isl")) if own else isl_file,
         "osl_client": _number(own.get("chunks")) if own else osl_file,
-        "token_source": own.get("token_source") or _source(found, isl, osl),
+        "token_source": _text(own.get("token_source")) or _source(found, isl, osl),
     }  # fmt: skip
 
 
@@ -195,6 +195,11 @@ def _value(found: Record, *tags: str) -> float:
     return next((v for v in values if not math.isnan(v)), math.nan)
 
 
+def _whole(value: Any) -> int | None:
+    """A count or a time that 64 bits hold; anything else is missing."""
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
 def _number(value: Any) -> float:
     """A finite number as a float; anything else is missing."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -203,6 +208,10 @@ def _number(value: Any) -> float:
         return float(value) if math.isfinite(value) else math.nan
     except OverflowError:
         return math.nan
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _dict(value: Any) -> dict[str, Any]:
