@@ -249,6 +249,8 @@ def _finite(value: Any) -> Any:
     """`value` without NaN and infinity, which JSON has no word for (llama.cpp divides by a time of zero)."""
     if isinstance(value, Mapping):
         return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

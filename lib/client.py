@@ -36,12 +36,9 @@ class Client:
     """
 
     def __init__(self, base_url: str) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme != "http" or parts.hostname != "127.0.0.1":
-            raise ClientError(f"{base_url}: only http://127.0.0.1:PORT is allowed; serve on loopback")
         self._wire = _Wire()
         self._http = httpx.Client(
-            base_url=f"http://127.0.0.1:{parts.port or 80}", transport=_transport(self._wire),
+            base_url=f"http://127.0.0.1:{_loopback_port(base_url)}", transport=_transport(self._wire),
             trust_env=False, timeout=None,
         )  # fmt: skip
 
@@ -104,13 +101,23 @@ class Client:
                 answer.ack = wire.read_ns
                 for data in response.iter_raw():
                     answer.feed(data, wire.read_ns)
-                    if answer.done or answer.error:  # read on to the end, so that the connection can be kept
+                    if answer.over:  # read on to the end, so that the connection can be kept
                         wire.deadline_ns = min(wire.deadline_ns, wire.read_ns + _DRAIN_NS)
             finally:
                 response.close()
             answer.end_of_stream(wire.read_ns)
         except httpx.HTTPError as fault:
             answer.break_off(fault)
+
+
+def _loopback_port(url: str) -> int:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "http" and parts.hostname == "127.0.0.1":
+            return parts.port or 80
+    except ValueError:  # a port that is no number
+        pass
+    raise ClientError(f"{url}: only http://127.0.0.1:PORT is allowed; serve on loopback")
 
 
 def _body(prompt: str, gen: int, model: str, extras: Mapping[str, Any] | None) -> bytes:
@@ -165,6 +172,6 @@ class _Socket(httpcore.NetworkStream):
 
 def _transport(wire: _Wire) -> httpx.HTTPTransport:
     """httpx over our socket. It has no public door for a network backend, hence the pool put in by hand."""
-    transport = httpx.HTTPTransport(verify=False, trust_env=False)
+    transport = httpx.HTTPTransport(verify=False, trust_env=False)  # no TLS: spares reading certificates
     transport._pool = httpcore.ConnectionPool(max_connections=1, network_backend=wire)
     return transport

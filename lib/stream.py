@@ -88,6 +88,11 @@ class Answer:
         self.done = False
         self._rest = self._event = self._stray = b""
 
+    @property
+    def over(self) -> bool:
+        """True once nothing of worth can follow: [DONE] or the server's own error."""
+        return self.done or (self.error is not None and self.error["type"] == "server")
+
     def feed(self, data: bytes, now: int) -> None:
         """Take the bytes of one read, which may end anywhere, even inside a character."""
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -97,7 +102,7 @@ class Answer:
     def end_of_stream(self, now: int) -> None:
         """The body ended as HTTP says it should; decide whether the answer is whole."""
         last = self._rest.strip()
-        if last == b"data: [DONE]" or _json(last[5:]) is not None:  # whole, only without its newline
+        if last[5:].strip() == b"[DONE]" or _json(last[5:]) is not None:  # whole, only without its newline
             self._line(last, now)
         if self.done or self.finish_reason:
             if not self.chunks:
@@ -175,12 +180,12 @@ class Answer:
         if isinstance(message.get("timings"), dict):
             self.timings = message["timings"]
         if isinstance(message.get("model"), str):
-            self.model = message["model"]
+            self.model = _message(message["model"])
         choices = message.get("choices")
         if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
             return
         if isinstance(choices[0].get("finish_reason"), str):
-            self.finish_reason = choices[0]["finish_reason"]
+            self.finish_reason = _message(choices[0]["finish_reason"])
         delta = choices[0].get("delta")
         if isinstance(delta, dict):
             self._delta(delta, now)
@@ -229,14 +234,17 @@ def _counts(usage: dict[str, Any], timings: dict[str, Any] | None) -> dict[str, 
 
 def _count(holder: Any, key: str) -> int | None:
     value = holder.get(key) if isinstance(holder, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and 0 <= value < 2**31 else None
 
 
 def _message(said: Any) -> str:
-    """A server's words on one line, cut to a readable length."""
-    if isinstance(said, dict):
-        said = said.get("message") or json.dumps(said)
-    return " ".join(str(said).split())[:_MESSAGE]
+    """A server's words on one line, cut to a readable length, in characters that any file can hold."""
+    try:
+        if isinstance(said, dict):
+            said = said.get("message") or json.dumps(said)
+        return " ".join(str(said).split())[:_MESSAGE].encode("utf-8", "replace").decode()
+    except RecursionError:
+        return "(nested too deeply to show)"
 
 
 def _code(said: Any) -> int | None:

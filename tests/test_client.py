@@ -234,7 +234,7 @@ def test_sleep_shows_as_two_clocks_that_part(send, monkeypatch):
 @pytest.mark.parametrize(
     "url",
     ["http://example.org", "http://localhost:80", "http://127.0.0.1@example.org/", "https://127.0.0.1:80",
-     "http://192.168.1.2:80", "127.0.0.1:80", "http://[::1]:80"],
+     "http://192.168.1.2:80", "127.0.0.1:80", "http://[::1]:80", "http://127.0.0.1:port", ""],
 )  # fmt: skip
 def test_prompts_go_nowhere_but_to_loopback(url):
     with pytest.raises(ClientError, match=r"only http://127\.0\.0\.1"):
@@ -292,6 +292,24 @@ def test_a_stream_read_byte_by_byte(name):
     assert parsed([data[i : i + 1] for i in range(len(data))]) == parsed([data])
 
 
+def test_an_answer_with_a_damaged_line_is_read_to_its_end():
+    data = wire(Script(timings=True)).split(b"\n\n")
+    x = parsed([b"\n\n".join([*data[:4], b"data: {nonsense", *data[4:]])])
+    assert x.error["type"] == "malformed"
+    assert (x.chunks, x.completion_tokens) == (10, 10)
+
+
+def test_counts_that_no_server_means_are_unknown():
+    for value in ("-1", "true", "1.5", '"9"', "9" * 400):
+        x = parsed([f'data: {{"choices": [], "usage": {{"completion_tokens": {value}}}}}\n\n'.encode()])
+        assert x.completion_tokens is None
+
+
+def test_an_error_nested_to_the_limit_of_the_reader():
+    for depth in range(700, 1001, 5):
+        assert parsed([b'data: {"error": ' + b"[" * depth + b"]" * depth + b"}\n\n"]).error
+
+
 def test_real_writes_of_three_bytes(send):
     x = send(gen=4, split=3, text="größe", newline="\r\n")
     assert (x.chunks, x.completion_tokens, x.error) == (4, 4, None)
@@ -340,6 +358,7 @@ def test_whatever_comes_is_an_exchange(pieces):
         (b'data: {"error": {"code": "bad"}}\n\n', "server", '"code": "bad"'),
         (b"event: error\ndata: no json\n\n", "server", "no json"),
         (b"data: [1, 2]\n\n", "malformed", "[1, 2]"),
+        (b'data: {"error": "half a \\ud83d character"}\n\n', "server", "half a ? character"),
         (b"data: " + b"[" * 100_000 + b"\n\n", "malformed", "[[["),
         (b"data: \xff\xfe\n\n", "malformed", "not a JSON object"),
         (b'data: {"choices": [{"delta": {"role": "assistant"}}]}\n\n', "cut", "after 0 chunks"),
