@@ -17,8 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from lib.files import TinymoeError, digest, sha256, write_atomic, write_json
-from lib.ledger import ASIDE
-from lib.paths import ROOT, relative, run_folder
+from lib.paths import ASIDE, ROOT, relative, run_folder
 
 ANALYSIS = ("aiperf", "cell", "cells", "clock", "energy", "formulas", "metrics", "phases", "powermetrics")
 CELL_FILES = (

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lib.files import TinymoeError, read_json, write_json
-from lib.paths import cell_folder, relative
+from lib.paths import ASIDE, cell_folder, relative
 from lib.plan import Cell, Plan
 
 SCHEMA = 1
-ASIDE = "superseded"
 
 
 class LedgerError(TinymoeError):

@@ -60,8 +60,7 @@ def measure(
         clocks = _window(*started)
         meter.stop()
         memory.stop()
-    records = aiperf.read_requests(folder / "profile_export.jsonl")
-    write_json(folder / "profile_export_aiperf.json", aiperf.summary(records))
+    write_json(folder / "profile_export_aiperf.json", aiperf.summary(exchanges))
     verdict = judge(plan, cell, exchanges, clocks, server)
     return {
         "state": verdict.state,

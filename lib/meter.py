@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -70,7 +69,7 @@ def header() -> str:
     boot = time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(time.time() - time.monotonic()))
     return (
         "Machine model: tinymoe stand-in meter (modelled, no sensor)\n"
-        f"OS version: {platform.system()}-{platform.release()}\nBoot arguments: \nBoot time: {boot}\n\n\n"
+        f"OS version: {os.uname().sysname}-{os.uname().release}\nBoot arguments: \nBoot time: {boot}\n\n\n"
     )
 
 

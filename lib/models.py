@@ -144,6 +144,11 @@ def _downloaded(model: Model, repo: str, pattern: str) -> Path:
     return files[0]
 
 
+def find(name: str) -> Model | None:
+    """The model called `name`, or None for one that is not in the table (a run of somebody else's models)."""
+    return _BY_NAME.get(name)
+
+
 def label(name: str) -> str:
     """Name with its parameters, as legends show it: "granite4-h-tiny (7B=1B)" is total = active."""
     model = get(name)

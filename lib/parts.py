@@ -52,6 +52,7 @@ def _schema(columns: tuple[str, ...]) -> pa.Schema:
 
 def _write(path: Path, row: dict, frame: pd.DataFrame, columns: tuple[str, ...]) -> None:
     wide = frame.reindex(columns=list(columns)).astype({c: object for c in columns if c in _TEXT})
+    wide.attrs = {}  # the parser's notes are in the cell's row
     for place, key in enumerate(KEYS):
         wide.insert(place, key, row[key])
     table = pa.Table.from_pandas(wide, schema=_schema(columns), preserve_index=False)

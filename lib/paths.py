@@ -14,6 +14,8 @@ FIGURES = ROOT / "figures"
 REPORTS = ROOT / "report"
 NOTEBOOKS = ROOT / "notebooks"
 CACHE = ROOT / ".cache"
+# Folder inside a run for attempts that a later one replaced.
+ASIDE = "superseded"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -144,3 +144,20 @@ def seen_bars(best: dict[str, pd.DataFrame]) -> str:
         value = f"{row[name]:.{metric.digits}f} {metric.unit}"
         parts.append(f"{metric.title}: {style.title(row['backend'])} {row['model']} is first with {value}")
     return f"{'; '.join(parts)}." if parts else ""
+
+
+def best_frame(best: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The frames of `best` under one another, for the CSV beside a bar figure: metric, cell, value."""
+    parts = [frame.rename(columns={name: "value"}).assign(metric=name) for name, frame in best.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def band(figure: Figure, cells: pd.DataFrame, name: str, column: int) -> None:
+    """Shade the spread of `name` over generation lengths, in every panel of one column of a lines_by_prompt figure."""
+    rows = cells["gen"].nunique()
+    panels = np.array(figure.axes[: rows * (len(figure.axes) // rows)]).reshape(rows, -1)[:, column]
+    for backend, model in series(cells):
+        own = cells[(cells["backend"] == backend) & (cells["model"] == model)]
+        spread = own.groupby("ctx")[name].agg(["min", "max"]).dropna()
+        for ax in panels:
+            ax.fill_between(spread.index, spread["min"], spread["max"], color=style.colour(model), alpha=0.15, linewidth=0)

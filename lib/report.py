@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import multiprocessing
 import os
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from lib import cells
@@ -40,11 +41,20 @@ def build(run: str, jobs: int) -> int:
     common = [run, (run_dir / "tables" / "stamp").read_text(), _code()]
     keys = {source: digest([common, _source(source)]) for source in notebooks()}
     stale = [source for source, key in keys.items() if not _is_fresh(folder, source, key)]
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        failures = [f for f in pool.map(lambda s: _execute(s, folder, run, keys[s]), stale) if f]
+    failures = _execute_all(stale, folder, run, keys, jobs)
     _write(run, folder, keys, bool(stale))
     _say(run, folder, stale, failures)
     return 4 if failures else 0
+
+
+def _execute_all(stale: list[Path], folder: Path, run: str, keys: dict[Path, str], jobs: int) -> list[str]:
+    """Run the stale notebooks, `jobs` at a time, in processes that import papermill once each."""
+    if not stale:
+        return []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=min(jobs, len(stale)), mp_context=context) as pool:
+        futures = [pool.submit(_execute, source, folder, run, keys[source]) for source in stale]
+        return [line for future in futures if (line := future.result())]
 
 
 def _say(run: str, folder: Path, stale: list[Path], failures: list[str]) -> None:
@@ -79,26 +89,31 @@ def _is_fresh(folder: Path, source: Path, key: str) -> bool:
 
 
 def _execute(source: Path, folder: Path, run: str, key: str) -> str:
-    """Run one notebook in a process of its own; returns a line about its failure, or nothing."""
+    """Run one notebook and keep it as executed or as failed; returns a line about its failure, or nothing."""
+    import papermill  # here, in the worker: a report with nothing to run needs no second of imports
+
     target = executed(folder, source)
     running, failed = target.with_suffix(".running.ipynb"), target.with_suffix(".failed.ipynb")
     for old in (target.with_suffix(".key"), failed):
         old.unlink(missing_ok=True)
-    command = [
-        sys.executable, "-m", "papermill", str(source), str(running), "-p", "run", run,
-        "--cwd", str(NOTEBOOKS), "--no-progress-bar", "--log-level", "ERROR",
-    ]  # fmt: skip
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL)
-    if done.returncode == 0:
-        running.replace(target)
-        target.with_suffix(".key").write_text(key)
-        return ""
-    target.unlink(missing_ok=True)
-    if running.exists():
-        running.replace(failed)
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return f"notebook {source.stem} failed: {said[-1].strip() if said else 'no message'}; see {relative(failed)}"
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    try:
+        papermill.execute_notebook(
+            str(source), str(running), parameters={"run": run}, cwd=str(NOTEBOOKS), progress_bar=False
+        )  # fmt: skip
+    except Exception as e:  # whatever a notebook does, it is reported and the others go on
+        target.unlink(missing_ok=True)
+        if running.exists():
+            running.replace(failed)
+        return f"notebook {source.stem} failed: {_last_line(e)}; see {relative(failed)}"
+    running.replace(target)
+    target.with_suffix(".key").write_text(key)
+    return ""
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _write(run: str, folder: Path, keys: dict[Path, str], changed: bool) -> None:

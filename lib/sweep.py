@@ -17,11 +17,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lib import backends, ledger, machine, models, power, progress
+from lib import backends, ledger, machine, models, power, progress, store
 from lib.estimate import Estimate, clock
 from lib.files import TinymoeError, free_MB, read_json, write_json
 from lib.measure import Prepared, failure, measure
-from lib.paths import CACHE, cell_folder, relative, run_folder, server_folder
+from lib.paths import cell_folder, relative, run_folder, server_folder
 from lib.plan import Cell, Plan, PlanError, load, selected
 from lib.prompts import prompts
 from lib.server import Server, ServerError
@@ -112,7 +112,7 @@ class Sweep:
         ledger.put_aside(self.run_dir, folder / "server.log", folder / "server.json")
         folder.mkdir(parents=True, exist_ok=True)
         backend, model = backends.get(backend_name), models.get(model_name)
-        path = models.locate(model, backend_name, CACHE, self.plan.ctx_size)
+        path = store.locate(model, backend_name)
         extra_flags = self.plan.flags.get(backend_name, [])
         return Server(backend, model, path, folder, ctx_size=self.plan.ctx_size, extra_flags=extra_flags)
 

@@ -1,0 +1,100 @@
+"""What every notebook starts from: a run's tables and manifest, the notes that must stand under its tables."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from lib import cells as run_cells
+from lib import style
+from lib.files import read_json
+from lib.paths import run_folder
+
+KEYS = ["backend", "model", "ctx", "gen"]
+
+
+class Run:
+    """One run as a notebook sees it. `cells` has a row for every settled cell, `ok` only those that can be used."""
+
+    def __init__(self, name: str):
+        style.use()
+        self.name = name
+        self.folder: Path = run_folder(name)
+        self.cells: pd.DataFrame = run_cells.read_run(self.folder)
+        self.ok: pd.DataFrame = self.cells[self.cells["state"] == "ok"].reset_index(drop=True)
+
+    @cached_property
+    def manifest(self) -> dict:
+        """The run's manifest; empty for folders of the earlier scripts, which have none."""
+        path = self.folder / "manifest.json"
+        return read_json(path) if path.exists() else {}
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """Every request of every cell, warm-ups included."""
+        return pd.read_parquet(self.folder / "tables" / "requests.parquet")
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """Every power sample with its rebuilt time and its phase."""
+        return pd.read_parquet(self.folder / "tables" / "samples.parquet")
+
+    def server(self, backend: str, model: str) -> dict:
+        """server.json of a backend and model; empty if the server never became ready."""
+        path = self.folder / backend / model / "server.json"
+        return read_json(path) if path.exists() else {}
+
+    @property
+    def canonical(self) -> tuple[int, int]:
+        """The longest prompt and generation measured (tokens): the cell that the tables of single cells show."""
+        return int(self.cells["ctx"].max()), int(self.cells["gen"].max())
+
+    def at_canonical(self, backend: str) -> pd.DataFrame:
+        """The usable canonical cells of one backend, in the order of models."""
+        ctx, gen = self.canonical
+        found = self.ok[(self.ok["ctx"] == ctx) & (self.ok["gen"] == gen) & (self.ok["backend"] == backend)]
+        return in_order(found)
+
+    @property
+    def power_note(self) -> str:
+        """What stands under a table with watts or joules: scope, basis, and that warm-up cells are left out."""
+        kinds = self.ok[["power_source", "power_basis", "power_scope"]].drop_duplicates()
+        words = [f"{k.power_source}: {k.power_basis}, scope {k.power_scope}" for k in kinds.itertuples()]
+        return f"Power by {'; '.join(words)}. Warm-up cells are void." if words else "No cell has power."
+
+    def why_missing(self, name: str) -> str:
+        """Why the column `name` has no value in any usable cell; empty if it has one."""
+        if self.ok.empty:
+            return "no cell was measured"
+        if name in self.ok and self.ok[name].notna().any():
+            return ""
+        if name.startswith("gpu") and (self.ok["power_source"] == "stand-in meter").all():
+            return "this meter has no GPU rail"
+        if name[:2] in ("p_", "e_") and (self.ok["power_source"] == "stand-in meter").all():
+            return "this meter has no CPU cluster clocks"
+        reasons = self.ok["power_reason"].replace("", pd.NA).dropna().unique()
+        return reasons[0] if len(reasons) else f"no cell has {name}"
+
+    def medians(self, names: list[str]) -> pd.DataFrame:
+        """Median over the usable cells of each backend and model, with the number of cells behind each row."""
+        grouped = self.ok.groupby(["backend", "model"])
+        table = grouped[names].median()
+        table.insert(0, "cells", grouped[names[0]].count())
+        return in_order(table.reset_index())
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows by backend, then by model, in the fixed orders; then by gen and ctx where there are such columns."""
+    backends = style.backends_in_order(list(frame["backend"]))
+    names = style.in_order(list(frame["model"]))
+    keyed = frame.assign(_b=frame["backend"].map(backends.index), _m=frame["model"].map(names.index))
+    more = [c for c in ("gen", "ctx") if c in frame]
+    return keyed.sort_values(["_b", "_m", *more]).drop(columns=["_b", "_m"]).reset_index(drop=True)
+
+
+def check(frame: pd.DataFrame, names: list[str]) -> None:
+    """Print a canonical rounded table of `names` for the checked last cell: four significant digits, sorted."""
+    table = in_order(frame)[[*[k for k in KEYS if k in frame], *names]]
+    print(table.to_csv(index=False, float_format="%.4g", na_rep="missing").strip())
