@@ -70,6 +70,10 @@ class Client:
         does, an Exchange comes back; its `error["type"]` is one of refused, reset, cut (ended before it
         was complete), http (status other than 2xx), server (an error inside the stream), malformed (a
         message that is not JSON), empty (no token), timeout.
+
+        A kept connection may have been closed by the server just before (llama.cpp closes after each stream,
+        a moment later than its last byte). Such a request never began, so it is sent again, once, and its
+        times are those of the second sending.
         """
         request_id = str(uuid.uuid4())
         request = self._http.build_request(
@@ -77,15 +81,19 @@ class Client:
             headers={"content-type": "application/json", "accept": "text/event-stream",
                      "accept-encoding": "identity", "x-request-id": request_id},
         )  # fmt: skip
-        answer, connects = Answer(), self._wire.connects
-        wall_start, start = time.time_ns(), time.perf_counter_ns()
-        self._read(request, answer, start + int(timeout_s * 1e9))
-        end, wall_end = time.perf_counter_ns(), time.time_ns()
+        wire = self._wire
+        for _ in range(2):
+            answer, connects, wire.received = Answer(), wire.connects, 0
+            wall_start, start = time.time_ns(), time.perf_counter_ns()
+            self._read(request, answer, start + int(timeout_s * 1e9))
+            end, wall_end = time.perf_counter_ns(), time.time_ns()
+            reused = connects == wire.connects
+            if not (reused and answer.lost and not wire.received):
+                break
         return answer.exchange(
             wall_start - start, end, index=index, phase=phase, start_ns=wall_start,
             prompt_sha256=prompt_sha256(prompt), target_isl=target_isl, target_osl=gen, request_id=request_id,
-            connection_reused=connects == self._wire.connects, monotonic_start_ns=start,
-            monotonic_end_ns=end, wall_end_ns=wall_end,
+            connection_reused=reused, monotonic_start_ns=start, monotonic_end_ns=end, wall_end_ns=wall_end,
         )  # fmt: skip
 
     def _read(self, request: httpx.Request, answer: Answer, deadline_ns: int) -> None:
@@ -139,7 +147,7 @@ class _Wire(httpcore.NetworkBackend):
     """
 
     def __init__(self) -> None:
-        self.deadline_ns = self.read_ns = self.connects = 0
+        self.deadline_ns = self.read_ns = self.received = self.connects = 0
         self._backend = httpcore.SyncBackend()
 
     def left_s(self, expired: type[Exception]) -> float:
@@ -164,6 +172,7 @@ class _Socket(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         data = self._stream.read(max_bytes, self._wire.left_s(httpcore.ReadTimeout))
         self._wire.read_ns = time.perf_counter_ns()
+        self._wire.received += len(data)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:

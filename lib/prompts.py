@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lib.files import TinymoeError
 
@@ -12,10 +12,10 @@ Count = Callable[[str], int]
 """Tokens of a text, without chat template, as the server that will get the prompt counts them."""
 
 MAX_CALLS = 100
-"""Most calls of `count` for one prompt. Six are usual; each may be an HTTP request with 150 kB of text."""
+"""Most calls of `count` for one prompt. Five are usual; each may be an HTTP request with 150 kB of text."""
 
-_FIRST_GUESS = 0.75  # words a token, until the first count has told better
-_CLOSE = 8  # tokens from the target at which whole words give way to short ones
+_SAMPLE = 1000  # words of the first count, which only tells how many tokens a word is
+_FIRST_GUESS = 0.75  # words a token before it
 
 _COMMON = """
 able about above accept across action active actor adult after again against agree air allow almost alone
@@ -158,25 +158,27 @@ def _approach(counted: _Counted, words: Iterator[str], ctx: int) -> str:
     """The first words of the stream that make at most `ctx` tokens and, as a rule, nearly as many."""
     drawn: list[str] = []
     low, high = 0, ctx + 1  # so many words are known to fit, and so many not: a word is a token or more
-    low_tokens, guess = 0, max(1, int(ctx * _FIRST_GUESS))
-    while high - low > 1 and ctx - low_tokens > _CLOSE // 2:
+    near = min(24, 4 + ctx // 256)  # tokens from the target at which short words take over
+    low_tokens, guess = 0, max(1, min(int(ctx * _FIRST_GUESS), _SAMPLE))
+    while high - low > 1 and ctx - low_tokens > near:
         drawn.extend(next(words) for _ in range(guess - len(drawn)))
         tokens = counted(" ".join(drawn[:guess]))
         if tokens <= ctx:
             low, low_tokens = guess, tokens
         else:
             high = guess
-        per_word = max(tokens, 1) / guess
-        aim = guess + (ctx - _CLOSE // 4 - tokens) / per_word
+        aim = guess + (ctx - near / 2 - tokens) * guess / max(tokens, 1)
         guess = min(max(int(aim), low + 1), high - 1)
     return " ".join(drawn[:low])
 
 
 def _close_gap(counted: _Counted, text: str, rng: random.Random, ctx: int) -> str:
-    """Add short words until the count is exact; where none of three fits, give a word back and try others."""
+    """Add short words until the count is exact: all that are missing at once if each is a token, else one by
+    one; where none of three fits, give a word back and try others."""
     tokens = counted(text) if text else 0
     while tokens != ctx:
-        for filler in _fillers(rng):
+        missing = " ".join(_shuffled(SHORT, rng)[: ctx - tokens])
+        for filler in (missing, *_fillers(rng)):
             longer = f"{text} {filler}".strip()
             longer_tokens = counted(longer)
             if tokens < longer_tokens <= ctx:
@@ -190,6 +192,10 @@ def _close_gap(counted: _Counted, text: str, rng: random.Random, ctx: int) -> st
 
 def _fillers(rng: random.Random) -> list[str]:
     """Two short words and one of a letter, so that odd gaps close even where a token is a letter."""
-    words = sorted(SHORT, key=lambda _: rng.random())
+    words = _shuffled(SHORT, rng)
     letter = next(word for word in words if len(word) == 1)
-    return sorted([letter, *words[:2]], key=lambda _: rng.random())
+    return _shuffled([letter, *words[:2]], rng)
+
+
+def _shuffled(words: Sequence[str], rng: random.Random) -> list[str]:
+    return sorted(words, key=lambda _: rng.random())

@@ -93,6 +93,11 @@ class Answer:
         """True once nothing of worth can follow: [DONE] or the server's own error."""
         return self.done or (self.error is not None and self.error["type"] == "server")
 
+    @property
+    def lost(self) -> bool:
+        """True if the connection failed before the answer was whole, other than by the deadline."""
+        return self.error is not None and self.error["type"] in ("cut", "reset")
+
     def feed(self, data: bytes, now: int) -> None:
         """Take the bytes of one read, which may end anywhere, even inside a character."""
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -51,7 +51,7 @@ class Script:
 
 
 FAULTS = ("error-data", "error-event", "malformed", "fin", "rst", "stall", "empty", "http-400", "http-429",
-          "http-500", "http-503")  # fmt: skip
+          "http-500", "http-503", "hang-up", "stale")  # fmt: skip
 TEMPLATE = 5
 
 
@@ -116,7 +116,7 @@ def events(script: Script, max_tokens: int, prompt_tokens: int) -> Iterator[tupl
         yield at, _event({"role": "assistant", "content": None}), 0
     sent = 0
     while sent < total:
-        if script.fault and sent >= script.fault_after:
+        if script.fault not in (None, "stale") and sent >= script.fault_after:
             return
         n = min(script.tokens_per_chunk, (script.reasoning if sent < script.reasoning else total) - sent)
         key = script.reasoning_key if sent < script.reasoning else "content"
@@ -184,6 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
+        self.served = 0
         self.server.stub.connections += 1
 
     def do_GET(self) -> None:
@@ -210,6 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
         kept = {k: v for k, v in body.items() if k != "messages"}
         served = Served(kept, dict(self.headers), asdict(script), received, connection=self.client_address[1])
         self.server.stub.log.append(served)
+        self.served += 1
+        if script.fault == "hang-up" or (script.fault == "stale" and self.served > 1):
+            self.close_connection = True  # no answer; of "stale", only where it has served before
+            return
         content = " ".join(m["content"] for m in body["messages"])
         asked = count_tokens(content) + TEMPLATE if script.prompt_tokens is None else script.prompt_tokens
         if script.fault and script.fault.startswith("http-"):

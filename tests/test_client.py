@@ -88,6 +88,23 @@ def test_one_connection_serves_all_requests(stub):
     assert (third.index, third.phase) == (2, "warmup")
 
 
+def test_a_request_to_a_connection_that_the_server_has_closed_is_sent_again(send, stub):
+    send()
+    served = len(stub.log)
+    x = send(fault="stale")
+    assert (x.error, x.completion_tokens, x.connection_reused) == (None, 8, False)
+    assert len(stub.log) == served + 2
+    assert stub.log[-1].received_ns >= x.monotonic_start_ns > stub.log[-2].received_ns
+
+
+def test_a_server_that_hangs_up_each_time_gets_no_third_request(send, stub):
+    send()
+    served = len(stub.log)
+    x = send(fault="hang-up")
+    assert x.error["type"] in ("cut", "reset") and x.ack_ns is None
+    assert len(stub.log) == served + 2
+
+
 def test_header_before_prefill_and_after_it(send, stub):
     early = send(ttft_s=0.2, ack="early")
     written = stub.log[-1].token_ns[0] - early.monotonic_start_ns + early.start_ns
