@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import plistlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from xml.parsers.expat import ExpatError
@@ -46,15 +46,21 @@ class PlistLog:
         self.pieces.append((1, row))
 
 
-def read_plist(pieces: Iterable[bytes]) -> PlistLog:
-    """The PlistLog of a stream given in pieces of any size."""
+def read_plist(readinto: Callable[[memoryview], int]) -> PlistLog:
+    """The PlistLog of a stream. readinto: fills a buffer and says how much, nothing at the end of the stream."""
     log = PlistLog()
-    for document, offset, whole in _documents(pieces):
+    for document, offset, whole in _documents(_pieces(readinto)):
         if not whole:
             log.note("cut block", offset, "")
         else:
             log.add(document, offset)
     return log
+
+
+def _pieces(readinto: Callable[[memoryview], int]) -> Iterator[bytes]:
+    space = bytearray(1 << 20)
+    while count := readinto(memoryview(space)):
+        yield bytes(space[:count])
 
 
 def _documents(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, bool]]:

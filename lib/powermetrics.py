@@ -7,8 +7,8 @@ is left out and said in the notes, never guessed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from itertools import chain
+from collections import Counter
+from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
@@ -62,69 +62,84 @@ def read(path: Path | str, fast: bool = True) -> pd.DataFrame:
 
 
 def _read_log(path: Path, fast: bool) -> TextLog | PlistLog:
-    problems: list[tuple[str, int]] = []
     try:
-        pieces = _pieces(path, problems)
-        leading, first = _skip_nul(pieces)
-        rest = chain([first], pieces)
-        log = read_plist(rest) if _is_plist(first) else read_text(rest, fast)
+        with path.open("rb", buffering=0) as file:
+            source = _Source(file)
+            log = read_plist(source.readinto) if source.is_plist() else read_text(source.readinto, fast)
     except OSError as error:
         reason = error.strerror or str(error)
         raise PowerLogError(f"{path}: byte 0: expected a powermetrics log: {reason}; check the path") from error
-    for kind, offset in problems:
-        log.note(kind, offset, "")
-    if leading:
+    if source.leading:
         entry = log.odd.setdefault("NUL bytes", [0, 0, ""])
-        entry[0], entry[1] = entry[0] + leading, 0
+        entry[0], entry[1] = entry[0] + source.leading, 0
+    if source.problem:
+        log.note(source.problem, source.count, "")
     return log
 
 
-def _pieces(path: Path, problems: list[tuple[str, int]]) -> Iterator[bytes]:
-    """The bytes of a file in pieces, unpacked if they are gzip; damage of the packing goes to `problems`."""
-    with path.open("rb", buffering=0) as file:
-        first = file.read(_PIECE)
-        raw = chain([first], iter(lambda: file.read(_PIECE), b""))
-        yield from _unpacked(raw, problems) if first.startswith(_GZIP) else raw
+class _Source:
+    """The bytes of a log, unpacked if they are gzip, without the NUL bytes in front.
 
+    leading: how many those were. problem: "cut gzip", "broken gzip" or None. count: bytes given so far.
+    """
 
-def _unpacked(raw: Iterator[bytes], problems: list[tuple[str, int]]) -> Iterator[bytes]:
-    """Members of a gzip stream one after another, at most `_PIECE` bytes at a time whatever the ratio."""
-    unpack, inside, count = zlib.decompressobj(wbits=31), False, 0
-    for data in raw:
-        while data:
+    def __init__(self, file: RawIOBase):
+        self._file = file
+        self._unpack = None
+        self._packed, self._inside = b"", False
+        self.leading, self.count, self.problem = 0, 0, None
+        self._first = file.read(_PIECE)
+        if self._first.startswith(_GZIP):
+            self._packed, self._first = self._first, b""
+            self._unpack = zlib.decompressobj(wbits=31)
+            self._first = self._next(_PIECE)
+        self._skip_nul()
+
+    def is_plist(self) -> bool:
+        """Whether it is property lists, by the first bytes; a list whose start is lost counts too."""
+        start = self._first.lstrip(b" \t\r\n\xef\xbb\xbf")[:64]
+        return start.startswith((b"<?xml", b"<!DOCTYPE plist", b"<plist")) or (
+            b"</plist>" in self._first and b"*** Sampled system activity" not in self._first
+        )
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view as far as possible; the number of bytes, 0 at the end."""
+        if self._first or self._unpack:
+            data = self._first or self._next(len(view))
+            count = min(len(view), len(data))
+            view[:count], self._first = data[:count], data[count:]
+        else:
+            count = self._file.readinto(view) or 0
+        self.count += count
+        return count
+
+    def _skip_nul(self) -> None:
+        while self._first and not self._first.strip(b"\0"):
+            self.leading += len(self._first)
+            self._first = self._next(_PIECE) if self._unpack else self._file.read(_PIECE)
+        rest = self._first.lstrip(b"\0")
+        self.leading += len(self._first) - len(rest)
+        self._first = rest
+
+    def _next(self, most: int) -> bytes:
+        """Up to `most` unpacked bytes, whatever the ratio; members of the stream follow one another."""
+        while not self.problem:
+            self._packed = self._packed or self._file.read(_PIECE)
+            if not self._packed:
+                self.problem = "cut gzip" if self._inside else None
+                return b""
             try:
-                piece = unpack.decompress(data, _PIECE)
+                data = self._unpack.decompress(self._packed, most)
             except zlib.error:
-                problems.append(("broken gzip", count))
-                return
-            inside, count = not unpack.eof, count + len(piece)
-            yield piece
-            data = unpack.unconsumed_tail
-            if unpack.eof:
-                data = unpack.unused_data.lstrip(b"\0")
-                unpack = zlib.decompressobj(wbits=31)
-    if inside:
-        tail = unpack.flush()
-        problems.append(("cut gzip", count + len(tail)))
-        yield tail
-
-
-def _skip_nul(pieces: Iterator[bytes]) -> tuple[int, bytes]:
-    """How many NUL bytes the stream starts with, and the rest of the piece in which they end."""
-    leading = 0
-    for piece in pieces:
-        rest = piece.lstrip(b"\0")
-        leading += len(piece) - len(rest)
-        if rest:
-            return leading, rest
-    return leading, b""
-
-
-def _is_plist(first: bytes) -> bool:
-    start = first.lstrip(b" \t\r\n\xef\xbb\xbf")[:64]
-    return start.startswith((b"<?xml", b"<!DOCTYPE plist", b"<plist")) or (
-        b"</plist>" in first and b"*** Sampled system activity" not in first
-    )
+                self.problem = "broken gzip"
+                return b""
+            self._inside, self._packed = not self._unpack.eof, self._unpack.unconsumed_tail
+            if self._unpack.eof:
+                self._packed = self._unpack.unused_data.lstrip(b"\0")
+                self._unpack = zlib.decompressobj(wbits=31)
+            if data:
+                return data
+        return b""
 
 
 # --- rows ---
@@ -229,10 +244,11 @@ def _time_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def _cores_note(frame: pd.DataFrame) -> list[str]:
-    named = frame["cluster_from_cores"].dropna()
-    if named.empty:
+    counts: Counter[str] = Counter()
+    for names, count in Counter(frame["cluster_from_cores"].to_numpy()).items():
+        counts.update({name: count for name in names.split(",")} if names else {})
+    if not counts:
         return []
-    counts = named.str.split(",").explode().value_counts(sort=False)
     each = ", ".join(f"{name} in {count} blocks" for name, count in counts.items())
     return [f"clusters: read 0 while their cores were busy, taken from the cores: {each}"]
 

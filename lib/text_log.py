@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lib import text_block
-from lib.block_shape import Heads, Lines, Shape
+from lib.block_shape import Heads, Shape, find_heads
 from lib.text_block import HEADER, Block
+from lib.text_buffer import BEFORE, TextBuffer
 
+PIECE = 4 << 20
+"""Bytes of the stream that are worked on at once."""
 BLOCK_LIMIT = 4 << 20
 """More text than this without a header is no block (real ones have up to 20 kB)."""
 _CARRY = 1 << 16
@@ -51,10 +54,11 @@ class Head(NamedTuple):
 
 
 class TextLog:
-    """What a text log holds; filled by `feed`, closed by `finish`.
+    """What a text log holds; made by `read_text`.
 
-    columns: name to list of arrays, whose blocks follow one another. machine, build: as printed, or None.
-    summary: elapsed and rails of the Summary block, or None. torn: row numbers of blocks with foreign lines.
+    pieces: (number of blocks, columns as arrays), one after another. machine, build: as printed, or None. summary:
+    elapsed and rails of the Summary block, or None. odd: kind of oddity to how often it occurred, the offset of the
+    first and its text. torn: row numbers of blocks with foreign lines.
     """
 
     def __init__(self, fast: bool = True):
@@ -66,148 +70,136 @@ class TextLog:
         self.torn: set[int] = set()
         self._fast = fast
         self._shapes: list[Shape] = []
+        self._singles: list[dict[str, Any]] = []
         self._rows = 0
         self._ends: set[tuple[bytes, int]] = set()
-        self._buffer = b""
-        self._offset = 0
+        self._text = TextBuffer(PIECE, BLOCK_LIMIT)
         self._stopped = False
         self._skipping = False
 
-    # --- input ---
+    def note(self, kind: str, offset: int, text: str, count: int = 1) -> None:
+        """Remember an oddity."""
+        self.odd.setdefault(kind, [0, offset, text])[0] += count
 
-    def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream."""
-        if 0 in data:
-            data = self._without_nul(data)
-        self._buffer += data
+    # --- the stream ---
+
+    def take(self, readinto: Callable[[memoryview], int | None]) -> bool:
+        """Read the next piece of the stream; False at its end, when the last block has been read too."""
+        if not self._text.fill(readinto):
+            self._finish()
+            return False
         if self._fast:
             self._take_by_shape()
-        if not self._fast or len(self._buffer) > _CARRY:
-            heads = _heads(self._buffer, whole_lines=True)
+        if not self._fast or len(self._text) > _CARRY:
+            heads = self._heads(BEFORE, self._text.stop, ended=False)
             if heads:
-                self._take(heads[:-1], heads[-1].start)
-        if len(self._buffer) > BLOCK_LIMIT:
+                self._begin(heads[0].start)
+                self._each(heads[:-1], heads[-1].start)
+                self._text.drop(heads[-1].start)
+        if len(self._text) > BLOCK_LIMIT:
             self._skip()
+        return True
 
-    def finish(self) -> None:
-        """The stream has ended: what is left is the last block."""
-        heads = _heads(self._buffer, whole_lines=False)
-        self._preamble(heads[0].start if heads else len(self._buffer))
+    def _finish(self) -> None:
+        stop = self._text.stop
+        heads = self._heads(BEFORE, stop, ended=True)
+        self._begin(heads[0].start if heads else stop)
         for k, head in enumerate(heads):
-            stop = heads[k + 1].start if k + 1 < len(heads) else len(self._buffer)
-            self._one(head, stop, last=k + 1 == len(heads))
-        if self._skipping:
-            self.note("no block", self._offset, f"more than {BLOCK_LIMIT >> 20} MB without a header")
-        self._buffer = b""
-
-    def note(self, kind: str, offset: int, text: str) -> None:
-        """Remember an oddity: how often its kind occurred, and where and what the first one was."""
-        entry = self.odd.setdefault(kind, [0, offset, text])
-        entry[0] += 1
-
-    def _without_nul(self, data: bytes) -> bytes:
-        count = data.count(0)
-        where = self._offset + len(self._buffer) + data.index(0)
-        entry = self.odd.setdefault("NUL bytes", [0, where, ""])
-        entry[0] += count
-        return data.replace(b"\0", b"\n")
+            self._one(head, heads[k + 1].start if k + 1 < len(heads) else stop, last=k + 1 == len(heads))
+        self._flush()
+        if self._text.nul:
+            self.odd = {"NUL bytes": [self._text.nul, self._text.first_nul, ""], **self.odd}
 
     def _skip(self) -> None:
         """Forget text that is too long to be a block, but for a tail that may hold the start of a header."""
-        if not self._skipping and self._offset == 0:
-            self._machine_header(self._buffer[:BLOCK_LIMIT])
+        if not self._skipping and self._rows == 0:
+            self._machine_header(self._slice(BEFORE, self._text.stop))
         self._skipping = True
-        cut = len(self._buffer) - 256
-        self._drop(cut)
+        self._text.drop(self._text.stop - 256)
 
-    def _drop(self, count: int) -> None:
-        self._buffer = self._buffer[count:]
-        self._offset += count
+    def _begin(self, start: int) -> None:
+        """The first header is at `start`: look at what stands before it."""
+        if self._skipping:
+            self._note_no_block(BEFORE)
+            self._skipping = False
+        elif self._rows == 0:
+            self._machine_header(self._slice(BEFORE, start))
 
-    def _preamble(self, stop: int) -> None:
-        if self._rows == 0 and not self._skipping:
-            self._machine_header(self._buffer[:stop])
+    def _note_no_block(self, place: int) -> None:
+        self.note("no block", self._text.position(place), f"more than {BLOCK_LIMIT >> 20} MB without a header")
+
+    def _slice(self, start: int, stop: int) -> bytes:
+        return bytes(self._text.data[start:stop])
 
     def _machine_header(self, text: bytes) -> None:
         for m, name in ((_MACHINE.search(text), "machine"), (_BUILD.search(text), "build")):
             value = m[1].strip().decode("ascii", "replace")[:80] if m else None
             old = getattr(self, name)
             if value and old and value != old:
-                self.note("another machine", self._offset, f"{name} {value}, before it {old}")
+                self.note("another machine", self._text.offset, f"{name} {value}, before it {old}")
             setattr(self, name, old or value)
 
-    # --- blocks ---
+    def _heads(self, start: int, stop: int, ended: bool) -> list[Head]:
+        """All headers in a part of the buffer: a line, or the end of a torn line, that is one to its last byte.
 
-    def _take(self, heads: list[Head], stop: int) -> None:
-        """Read the blocks from these headers to `stop`, one at a time."""
-        self._begin(heads[0].start if heads else stop)
-        self._each(heads, stop)
-        self._drop(stop)
+        ended: whether the stream ends at `stop`, so that a last line without a newline is whole.
+        """
+        heads, data = [], self._text.data
+        at = data.find(_MARK, start, stop)
+        while at >= 0:
+            if m := HEADER.match(data, at - 11, stop):
+                end = m.end() + (data[m.end()] == 13)
+                if end < stop and data[end] == 10 or end == stop and ended:
+                    elapsed = float(m["elapsed"]) if m["elapsed"] else float("nan")
+                    heads.append(Head(m.start(), end, m["kind"] == b"Summary", bytes(m["stamp"]), elapsed))
+            at = data.find(_MARK, at + 1, stop)
+        return heads
 
-    def _begin(self, start: int) -> None:
-        """The first header is at `start` of the buffer: look at what stands before it."""
-        self._preamble(start)
-        if self._skipping:
-            self.note("no block", self._offset, f"more than {BLOCK_LIMIT >> 20} MB without a header")
-            self._skipping = False
-
-    def _each(self, heads: list[Head], stop: int) -> None:
-        edges = [head.start for head in heads] + [stop]
-        for head, end in zip(heads, edges[1:], strict=True):
-            self._one(head, end, last=False)
+    # --- blocks by shape ---
 
     def _take_by_shape(self) -> None:
         """Read the blocks between headers of the usual form: those of known shape together, the others singly."""
-        lines = Lines(self._buffer)
-        heads = lines.heads()
+        starts = self._text.line_starts()
+        heads = find_heads(self._text, starts)
         if len(heads.line) < 2:
             return
-        starts = lines.starts[heads.line]
-        self._begin_before(int(starts[0]))
-        shape_of, columns_of = self._match(lines, heads)
+        places = starts[heads.line].tolist()
+        others = self._heads(BEFORE, places[0], ended=False)
+        self._begin(others[0].start if others else places[0])
+        self._each(others, places[0])
+        shape_of, columns = self._match(starts, heads)
         for a, b in _runs(shape_of):
             if shape_of[a] < 0:
-                text_heads = _heads(self._buffer, True, int(starts[a]), int(starts[b]))
-                self._each(text_heads, int(starts[b]))
+                self._each(self._heads(places[a], places[b], ended=False), places[b])
             elif self._stopped:
-                self.note("after Summary", self._offset + int(starts[a]), "")
-                self.odd["after Summary"][0] += b - a - 1
+                self.note("after Summary", self._text.position(places[a]), "", b - a)
             else:
-                self._add_rows(b - a, _slice(columns_of, a, b))
-        self._drop(int(starts[-1]))
+                self._add(b - a, {name: values[a:b] for name, values in columns.items()})
+        self._text.drop(places[-1])
 
-    def _begin_before(self, start: int) -> None:
-        """What stands before the first header of the usual form: headers of other forms, or none."""
-        others = _heads(self._buffer, True, 0, start)
-        self._begin(others[0].start if others else start)
-        self._each(others, start)
-
-    def _match(self, lines: Lines, heads: Heads) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def _match(self, starts: np.ndarray, heads: Heads) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """For each header but the last the number of the shape that its block has, or -1, and the blocks' columns."""
-        total = len(heads.line) - 1
-        counts = np.diff(heads.line)
-        shape_of = np.full(total, -1)
+        shape_of = np.full(len(heads.line) - 1, -1)
         columns = {"stamp_s": heads.stamp_s[:-1], "elapsed_ms": heads.elapsed_ms[:-1]}
-        tried, attempts = 0, 0
+        tried = attempts = 0
         while True:
             for number in range(tried, len(self._shapes)):
-                self._match_one(number, lines, heads.line[:-1], counts, shape_of, columns)
+                self._match_one(number, starts, heads.line, shape_of, columns)
             tried = len(self._shapes)
             left = np.flatnonzero(shape_of < 0)
-            if not len(left):
-                return shape_of, columns
             while tried == len(self._shapes):
-                if attempts >= _LEARN_MAX or tried >= _SHAPES_MAX or attempts >= len(left):
+                if attempts >= min(_LEARN_MAX, len(left)) or tried >= _SHAPES_MAX:
                     return shape_of, columns
-                self._learn(lines, heads.line, int(left[attempts]))
+                block = int(left[attempts])
+                self._learn(*starts[[heads.line[block] + 1, heads.line[block + 1]]].tolist())
                 attempts += 1
 
-    def _match_one(self, number, lines, line, counts, shape_of, columns) -> None:
+    def _match_one(self, number: int, starts, line, shape_of, columns) -> None:
         shape = self._shapes[number]
-        asked = np.flatnonzero((shape_of < 0) & (counts == shape.count))
+        asked = np.flatnonzero((shape_of < 0) & (np.diff(line) == shape.count))
         if not len(asked):
             return
-        fits, found = shape.read(lines, line[asked])
+        fits, found = shape.read(self._text, starts[line[asked][:, None] + np.arange(shape.count + 1)])
         rows = asked[fits]
         shape_of[rows] = number
         for name, values in found.items():
@@ -215,9 +207,10 @@ class TextLog:
                 columns[name] = np.full(len(shape_of), None if values.dtype == object else np.nan)
             columns[name][rows] = values
 
-    def _learn(self, lines: Lines, line: np.ndarray, k: int) -> None:
-        """Make a shape of block k, if it is of the strict grammar and all its numbers are numbers."""
-        text = self._buffer[int(lines.ends[line[k]]) : int(lines.starts[line[k + 1]])]
+    def _learn(self, start: int, stop: int) -> None:
+        """Make a shape of the block whose second line is at `start`, if all of it is known and all its values are
+        numbers."""
+        text = self._slice(start - 1, stop)
         block = text_block.parse(text) if len(text) <= BLOCK_LIMIT else None
         if block and block.plain and not any(value != value for value in block.values.values()):
             self._shapes.append(Shape(block))
@@ -225,26 +218,34 @@ class TextLog:
             if b"Machine model: " in text:
                 self._machine_header(text)
 
+    # --- blocks one at a time ---
+
+    def _each(self, heads: list[Head], stop: int) -> None:
+        edges = [head.start for head in heads] + [stop]
+        for head, end in zip(heads, edges[1:], strict=True):
+            self._one(head, end, last=False)
+
     def _one(self, head: Head, stop: int, last: bool) -> None:
-        text = self._buffer[head.end : stop]
+        where = self._text.position(head.start)
         if self._stopped:
-            self.note("after Summary", self._offset + head.start, "")
+            self.note("after Summary", where, "")
             return
-        if head.start and self._buffer[head.start - 1] != 10:
-            self.note("torn header", self._offset + head.start, "")
+        if stop - head.end > BLOCK_LIMIT:
+            self._note_no_block(head.start)
+            return
+        text = self._slice(head.end, stop)
+        if self._text.data[head.start - 1] != 10:
+            self.note("torn header", where, "")
         if b"Machine model: " in text:
             self._machine_header(text)
-        if len(text) > BLOCK_LIMIT:
-            self.note("no block", self._offset + head.start, f"more than {BLOCK_LIMIT >> 20} MB without a header")
-            return
         block = text_block.parse(text)
         if last and not head.summary and not self._is_complete(block, text):
-            self.note("cut block", self._offset + head.start, "")
+            self.note("cut block", where, "")
             return
         self._keep(head, block, last)
 
     def _keep(self, head: Head, block: Block, last: bool) -> None:
-        at = self._offset + head.end
+        at = self._text.position(head.end)
         for odd in block.odd:
             self.note(self._odd_kind(odd.kind, last), at + odd.offset, odd.text.decode("ascii", "replace"))
         if head.summary:
@@ -255,14 +256,25 @@ class TextLog:
             self.torn.add(self._rows)
         else:
             self._ends.add(text_block.last_key(block))
-        self._add_rows(1, _row(head, block))
+        self._singles.append(_row(head, block))
+        self._rows += 1
+        if len(self._singles) >= 1024:
+            self._flush()
 
     def _odd_kind(self, kind: str, last: bool) -> str:
         return "stale tail" if last and kind != "torn line" else kind
 
-    def _add_rows(self, count: int, columns: dict[str, np.ndarray]) -> None:
+    def _add(self, count: int, columns: dict[str, np.ndarray]) -> None:
+        self._flush()
         self.pieces.append((count, columns))
         self._rows += count
+
+    def _flush(self) -> None:
+        """Rows that came singly become columns."""
+        rows, self._singles = self._singles, []
+        if rows:
+            names = dict.fromkeys(name for row in rows for name in row)
+            self.pieces.append((len(rows), {name: _column(name, rows) for name in names}))
 
     def _is_complete(self, block: Block, text: bytes) -> bool:
         """Whether nothing is missing at the end: sections are closed, and the last line of an earlier block is there.
@@ -282,15 +294,16 @@ class TextLog:
         return bool(text.endswith(b"\n") or (not block.odd and block.keys))
 
 
-def _row(head: Head, block: Block) -> dict[str, np.ndarray]:
-    row = {name: np.array([value]) for name, value in block.values.items()}
-    row["stamp_s"] = np.array([text_block.stamp_s(head.stamp)])
-    row["elapsed_ms"] = np.array([head.elapsed_ms])
-    if block.thermal:
-        row["thermal_pressure"] = np.array([block.thermal], dtype=object)
-    if block.cluster_from_cores:
-        row["cluster_from_cores"] = np.array([block.cluster_from_cores], dtype=object)
-    return row
+def _row(head: Head, block: Block) -> dict[str, Any]:
+    row = {**block.values, "stamp_s": text_block.stamp_s(head.stamp), "elapsed_ms": head.elapsed_ms}
+    row |= {"thermal_pressure": block.thermal} if block.thermal else {}
+    return row | ({"cluster_from_cores": block.cluster_from_cores} if block.cluster_from_cores else {})
+
+
+def _column(name: str, rows: list[dict[str, Any]]) -> np.ndarray:
+    if name in ("thermal_pressure", "cluster_from_cores"):
+        return np.array([row.get(name) for row in rows], dtype=object)
+    return np.array([row.get(name, np.nan) for row in rows], dtype=np.float64)
 
 
 def _runs(shape_of: np.ndarray) -> list[tuple[int, int]]:
@@ -299,28 +312,12 @@ def _runs(shape_of: np.ndarray) -> list[tuple[int, int]]:
     return list(pairwise([0, *edges.tolist(), len(shape_of)]))
 
 
-def _slice(columns: dict[str, np.ndarray], a: int, b: int) -> dict[str, np.ndarray]:
-    return {name: values[a:b] for name, values in columns.items()}
+def read_text(readinto: Callable[[memoryview], int | None], fast: bool = True) -> TextLog:
+    """The TextLog of a stream. readinto: fills a buffer and says how much, nothing at the end of the stream.
 
-
-def _heads(buffer: bytes, whole_lines: bool, start: int = 0, stop: int | None = None) -> list[Head]:
-    """All headers in a part of the buffer: a line, or the end of a torn line, that is a header to its last byte."""
-    heads = []
-    at = buffer.find(_MARK, start, stop)
-    while at >= 0:
-        if m := at >= 11 and HEADER.match(buffer, at - 11):
-            end = m.end() + (buffer[m.end() : m.end() + 1] == b"\r")
-            if buffer[end : end + 1] == b"\n" or (end == len(buffer) and not whole_lines):
-                elapsed = float(m["elapsed"]) if m["elapsed"] else float("nan")
-                heads.append(Head(m.start(), end, m["kind"] == b"Summary", m["stamp"], elapsed))
-        at = buffer.find(_MARK, at + 1, stop)
-    return heads
-
-
-def read_text(pieces: Iterable[bytes], fast: bool = True) -> TextLog:
-    """The TextLog of a stream given in pieces of any size."""
+    fast: read blocks of one shape together; without it the result is the same.
+    """
     log = TextLog(fast)
-    for piece in pieces:
-        log.feed(piece)
-    log.finish()
+    while log.take(readinto):
+        pass
     return log
