@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 
@@ -15,11 +16,21 @@ from lib.plan import Cell
 SIGNS = {"ok": "[green]ok[/]", "failed": "[red]failed[/]", "invalid": "[yellow]invalid[/]"}
 
 
+# Width of tables where there is no terminal to ask, in characters.
+FILE_WIDTH = 150
+
+
+def console() -> Console:
+    """Standard output; wide enough for the summary where it is a file or a pipe."""
+    width = None if sys.stdout.isatty() else FILE_WIDTH
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
 class SweepProgress:
     """Progress of the cells still to run: the cell at work, elapsed time and time left. A context manager."""
 
-    def __init__(self, estimate: Estimate, todo: list[Cell], requests_per_cell: int, console: Console | None = None):
-        self.console = console or Console(highlight=False, soft_wrap=True)
+    def __init__(self, estimate: Estimate, todo: list[Cell], requests_per_cell: int, console: Console):
+        self.console = console
         self._estimate, self._todo, self._done = estimate, list(todo), 0
         self._total, self._began = len(todo), time.monotonic()
         self._bars = Progress(

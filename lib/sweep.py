@@ -199,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
     # Sent by `kill` and by a closing terminal: end like Ctrl-C does, so that servers and meters are stopped.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    console = Console(highlight=False, soft_wrap=True)
+    console = progress.console()
     try:
         plan = load(args.plan)
         sweep = Sweep(plan, run_folder(args.run or plan.name), args.only, args.retry, console)

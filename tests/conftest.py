@@ -1,0 +1,47 @@
+"""What several test modules share: a run under runs/ that is gone afterwards, and a small plan."""
+
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lib import paths
+
+PLAN = """
+backends: [{backends}]
+models: [{models}]
+prompts: [{prompts}]
+gens: [{gens}]
+requests: {requests}
+warmup: 1
+order: as-listed
+power: {power}
+smoke: [32]
+request_timeout_s: {timeout_s}
+"""
+
+
+@pytest.fixture
+def scratch_run():
+    """Name of a run that does not exist yet; what it leaves in runs, report and figures is removed afterwards."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield name
+    for root in (paths.RUNS, paths.REPORTS, paths.FIGURES):
+        shutil.rmtree(root / name, ignore_errors=True)
+
+
+@pytest.fixture
+def make_plan(tmp_path):
+    """A function that writes a plan and returns its path; keys not given are the smallest that work."""
+
+    def make(extra: str = "", **kwargs: str) -> str:
+        values = {
+            "backends": "llama.cpp", "models": "tiny-trinity", "prompts": "32", "gens": "8", "requests": "2",
+            "power": "modelled", "timeout_s": "60.0",
+        }  # fmt: skip
+        path = Path(tmp_path) / "plan.yaml"
+        path.write_text(PLAN.format(**values | {k: str(v) for k, v in kwargs.items()}) + extra)
+        return str(path)
+
+    return make
