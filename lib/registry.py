@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from lib.files import TinymoeError
@@ -30,8 +31,7 @@ class Item:
     @property
     def stem(self) -> str:
         """File name without ending; numbers have two digits so that files sort as the report does."""
-        number = self.number.lower()
-        return f"fig-{number.zfill(len(number) + 1) if number[0].isdigit() and not number[:2].isdigit() else number}"
+        return "fig-" + re.sub(r"^\d+", lambda digits: digits[0].zfill(2), self.number.lower())
 
 
 def _figure(number: str, notebook: str, caption: str, alt: str) -> Item:
