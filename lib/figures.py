@@ -32,7 +32,9 @@ def show(run: str, item_id: str, figure: Figure, data: pd.DataFrame, seen: str =
     data.to_csv(target.with_suffix(".csv"), index=False, float_format="%.6g")
     alt = " ".join(part for part in (f"{item.alt}.", seen) if part)
     link = os.path.relpath(target, NOTEBOOKS)
-    _display(item, f"![{_escape(alt)}]({link})\n\n**{item.name}.** {item.caption}. [Data]({Path(link).with_suffix('.csv')})")
+    _display(
+        item, f"![{_escape(alt)}]({link})\n\n**{item.name}.** {item.caption}. [Data]({Path(link).with_suffix('.csv')})"
+    )
 
 
 def missing(item_id: str, reason: str) -> None:

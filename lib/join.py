@@ -37,7 +37,11 @@ def write(run: str, folder: Path, ready: dict[Path, Path], missing: list[str], m
 
     Raises JoinError if a reference to a figure, table or section has no target in a complete report.
     """
-    blocks = [title(run), banner(manifest), *(f"> Notebook {name} failed; its part is missing here." for name in missing)]
+    blocks = [
+        title(run),
+        banner(manifest),
+        *(f"> Notebook {name} failed; its part is missing here." for name in missing),
+    ]
     by_name = {source.stem: path for source, path in ready.items()}
     body = [b for name, tag in ORDER if name in by_name for b in _blocks(by_name[name], tag)]
     body = [_anchored(b) for b in body]
@@ -58,12 +62,18 @@ def banner(manifest: dict) -> str:
     """What a reader must know before any number: modelled power, synthetic data. Empty for a run that was measured whole."""
     lines = []
     if manifest.get("synthetic"):
-        lines.append("> **Synthetic run.** No server and no meter ran: every number here comes from a model of the machine.")
+        lines.append(
+            "> **Synthetic run.** No server and no meter ran: every number here comes from a model of the machine."
+        )
     if any(name.startswith("tiny-") for name in manifest.get("plan", {}).get("models", [])):
-        lines.append("> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are named after.")
+        lines.append(
+            "> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are named after."
+        )
     power = manifest.get("power") or {}
     if power.get("basis") == "modelled":
-        lines.append(f"> **Power is modelled, not measured.** {power['note']}. Every watt and joule here follows from that model.")
+        lines.append(
+            f"> **Power is modelled, not measured.** {power['note']}. Every watt and joule here follows from that model."
+        )
     return "\n>\n".join(lines)
 
 

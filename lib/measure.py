@@ -144,7 +144,9 @@ def _asleep(clocks: dict) -> Verdict | None:
     apart_s = clocks["wall_s"] - clocks["monotonic_s"]
     if abs(apart_s) <= SLEEP_TOLERANCE_S:
         return None
-    return Verdict("invalid", f"the machine slept or its clock was set: wall and monotonic clock part by {apart_s:.1f} s")
+    return Verdict(
+        "invalid", f"the machine slept or its clock was set: wall and monotonic clock part by {apart_s:.1f} s"
+    )
 
 
 def _wrong_prompt(cell: Cell, measured: list[Exchange]) -> Verdict | None:

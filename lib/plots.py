@@ -76,7 +76,9 @@ def legend(figure: Figure, pairs: list[tuple[str, str]]) -> None:
 
 def _place_legend(figure: Figure, handles: list) -> None:
     figure.tight_layout()
-    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=min(3, len(handles)), frameon=False)
+    figure.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=min(3, len(handles)), frameon=False
+    )
 
 
 def best_cells(cells: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -100,7 +102,9 @@ def bars(best: dict[str, pd.DataFrame]) -> Figure:
     axes[0][0].set_yticks(range(len(pairs)), [style.label(m) for _, m in pairs])
     axes[0][0].invert_yaxis()
     backends = style.backends_in_order([b for b, _ in pairs])
-    handles = [Patch(facecolor="#CCCCCC", edgecolor="#444444", hatch=style.hatch(b), label=style.title(b)) for b in backends]
+    handles = [
+        Patch(facecolor="#CCCCCC", edgecolor="#444444", hatch=style.hatch(b), label=style.title(b)) for b in backends
+    ]
     _place_legend(figure, handles)
     return figure
 
@@ -126,11 +130,15 @@ def seen_lines(cells: pd.DataFrame, name: str) -> str:
     gen = cells["gen"].max()
     parts = []
     for backend, model in series(cells):
-        own = cells[(cells["backend"] == backend) & (cells["model"] == model) & (cells["gen"] == gen)].sort_values("ctx")
+        own = cells[(cells["backend"] == backend) & (cells["model"] == model) & (cells["gen"] == gen)].sort_values(
+            "ctx"
+        )
         own = own[own[name].notna()]
         if len(own) > 1:
             first, last = own.iloc[0], own.iloc[-1]
-            parts.append(f"{style.title(backend)} {model} {first[name]:.{metric.digits}f} to {last[name]:.{metric.digits}f}")
+            parts.append(
+                f"{style.title(backend)} {model} {first[name]:.{metric.digits}f} to {last[name]:.{metric.digits}f}"
+            )
     lengths = f"from prompt {cells['ctx'].min()} to {cells['ctx'].max()} tokens at gen {gen}"
     return f"{metric.title} in {metric.unit} {lengths}: {', '.join(parts)}." if parts else ""
 
@@ -160,4 +168,6 @@ def band(figure: Figure, cells: pd.DataFrame, name: str, column: int) -> None:
         own = cells[(cells["backend"] == backend) & (cells["model"] == model)]
         spread = own.groupby("ctx")[name].agg(["min", "max"]).dropna()
         for ax in panels:
-            ax.fill_between(spread.index, spread["min"], spread["max"], color=style.colour(model), alpha=0.15, linewidth=0)
+            ax.fill_between(
+                spread.index, spread["min"], spread["max"], color=style.colour(model), alpha=0.15, linewidth=0
+            )

@@ -63,7 +63,9 @@ def choose(plan: Plan) -> Source:
         return Source("none", "none", "none", "", 0, "power: none in the plan; nothing was sampled")
     refusal = "" if plan.power == "modelled" else powermetrics_refusal()
     if plan.power == "powermetrics" and refusal:
-        raise PowerError(f"power: powermetrics cannot be used: {refusal}; or set 'power: modelled' or 'none' in the plan")
+        raise PowerError(
+            f"power: powermetrics cannot be used: {refusal}; or set 'power: modelled' or 'none' in the plan"
+        )
     if plan.power == "modelled" or refusal:
         return _stand_in(plan, refusal or "asked for by the plan")
     return Source(

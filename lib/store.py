@@ -18,4 +18,6 @@ def locate(model: Model, backend: str) -> Path:
     """The GGUF file (llama.cpp) or model folder (mlx-lm) of `model`. StoreError if it is not here and cannot be made."""
     if model.tiny:
         return tiny.ensure(model, backend, CACHE)
-    raise StoreError(f"{model.name} under {backend}: downloading models is not part of this version; use the tiny- models")
+    raise StoreError(
+        f"{model.name} under {backend}: downloading models is not part of this version; use the tiny- models"
+    )

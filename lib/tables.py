@@ -31,7 +31,9 @@ def markdown(frame: pd.DataFrame) -> str:
     right = [pd.api.types.is_numeric_dtype(frame[c]) for c in frame.columns]
     head = [escape(_title(n)) for n in names]
     rule = ["---:" if r else "---" for r in right]
-    rows = [[_text(name, value) for name, value in zip(names, row, strict=True)] for row in frame.itertuples(index=False)]
+    rows = [
+        [_text(name, value) for name, value in zip(names, row, strict=True)] for row in frame.itertuples(index=False)
+    ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 

@@ -33,7 +33,18 @@ def test_every_direct_dependency_is_pinned():
 
 
 def test_the_packages_of_the_shape_are_there():
-    wanted = {"jupyterlab", "papermill", "nbconvert", "pandas", "numpy", "seaborn", "matplotlib", "httpx", "pytest", "nbval"}
+    wanted = {
+        "jupyterlab",
+        "papermill",
+        "nbconvert",
+        "pandas",
+        "numpy",
+        "seaborn",
+        "matplotlib",
+        "httpx",
+        "pytest",
+        "nbval",
+    }
     assert wanted <= direct()
     assert tuple(map(int, pins()["nbconvert"].split("."))) >= (7, 17, 1), "two security fixes"
 

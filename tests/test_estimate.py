@@ -3,7 +3,12 @@ import pytest
 from lib import estimate, plan
 
 PLAN = plan.Plan(
-    backends=["llama.cpp", "mlx-lm"], models=["tiny-trinity", "tiny-lfm2.5"], prompts=[200], gens=[20], requests=4, warmup=1
+    backends=["llama.cpp", "mlx-lm"],
+    models=["tiny-trinity", "tiny-lfm2.5"],
+    prompts=[200],
+    gens=[20],
+    requests=4,
+    warmup=1,
 )
 CELL = plan.Cell("llama.cpp", "tiny-trinity", 200, 20)
 

@@ -6,7 +6,10 @@ from lib import join
 def test_headings_get_anchors_and_contents():
     blocks = [join._anchored("## 2 Results\n\ntext"), join._anchored("### 2.1 Throughput")]
     assert blocks[0].startswith('<a id="sec-2-results"></a>\n\n## 2 Results')
-    assert join._contents(blocks).splitlines()[2:] == ["- [2 Results](#sec-2-results)", "  - [2.1 Throughput](#sec-2-1-throughput)"]
+    assert join._contents(blocks).splitlines()[2:] == [
+        "- [2 Results](#sec-2-results)",
+        "  - [2.1 Throughput](#sec-2-1-throughput)",
+    ]
 
 
 def test_a_reference_that_leads_nowhere_is_an_error():

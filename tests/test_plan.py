@@ -29,7 +29,9 @@ def test_cells_are_the_whole_grid_shuffled_by_the_seed(tmp_path):
     cells = found.cells("llama.cpp", "tiny-trinity")
     assert {(c.ctx, c.gen) for c in cells} == {(128, 32), (128, 64), (512, 32), (512, 64)}
     assert cells == found.cells("llama.cpp", "tiny-trinity"), "the order must be the seed's"
-    orders = {tuple(plan.load(write(tmp_path, BASE.replace("3", str(s)))).cells("mlx-lm", "tiny-trinity")) for s in range(9)}
+    orders = {
+        tuple(plan.load(write(tmp_path, BASE.replace("3", str(s)))).cells("mlx-lm", "tiny-trinity")) for s in range(9)
+    }
     assert len(orders) > 1
     listed = plan.load(write(tmp_path, BASE + "order: as-listed\n")).cells("llama.cpp", "tiny-trinity")
     assert [(c.gen, c.ctx) for c in listed] == [(32, 128), (32, 512), (64, 128), (64, 512)]
@@ -86,7 +88,9 @@ def test_the_hash_changes_with_what_decides_a_measurement(tmp_path):
 
     before = hashes(BASE)
     assert hashes(BASE + "description: other words\n") == before
-    assert hashes(BASE.replace("[128, 512]", "[128, 512, 1024]")).items() >= before.items(), "a longer plan keeps its cells"
+    assert hashes(BASE.replace("[128, 512]", "[128, 512, 1024]")).items() >= before.items(), (
+        "a longer plan keeps its cells"
+    )
     assert not set(hashes(BASE.replace("requests: 5", "requests: 6")).values()) & set(before.values())
     flagged = hashes(BASE + "flags: {mlx-lm: [--x]}\n")
     assert {k for k in before if flagged[k] != before[k]} == {k for k in before if k.startswith("mlx-lm")}

@@ -55,7 +55,11 @@ def sudo(tmp_path, monkeypatch, script):
 
 
 def test_powermetrics_that_sudo_allows_is_measured(tmp_path, monkeypatch):
-    sudo(tmp_path, monkeypatch, 'printf "%s\\n" "$*" > "$0.said"; echo "*** Sampled system activity (x) (50.00ms elapsed) ***"')
+    sudo(
+        tmp_path,
+        monkeypatch,
+        'printf "%s\\n" "$*" > "$0.said"; echo "*** Sampled system activity (x) (50.00ms elapsed) ***"',
+    )
     found = source(power="auto")
     assert (found.kind, found.basis, found.scope) == ("powermetrics", "measured", "package")
     said = (tmp_path / "bin" / "sudo.said").read_text().split()

@@ -12,8 +12,13 @@ def cells(**columns):
 def test_leads_names_winner_runner_up_and_margin():
     frame = cells(model=["a", "b", "c"], output_tok_s=[50.0, 60.0, np.nan])
     said = prose.leads(frame, "output_tok_s", "here")
-    assert said == "Output rate: b under llama.cpp leads here with 60.00 tok/s, 20.0 % from a under llama.cpp (50.00 tok/s)."
-    assert "a under llama.cpp leads" in prose.leads(frame.assign(output_tok_s=[70.0, 60.0, 1.0]), "output_tok_s", "here")
+    assert (
+        said
+        == "Output rate: b under llama.cpp leads here with 60.00 tok/s, 20.0 % from a under llama.cpp (50.00 tok/s)."
+    )
+    assert "a under llama.cpp leads" in prose.leads(
+        frame.assign(output_tok_s=[70.0, 60.0, 1.0]), "output_tok_s", "here"
+    )
 
 
 def test_less_is_better_where_it_is():

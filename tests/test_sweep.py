@@ -131,7 +131,10 @@ def test_a_broken_model_file_fails_its_cells_with_the_servers_reason(scratch_run
     assert go(make_plan(models="tiny-lfm2.5, tiny-trinity"), scratch_run) == 3
     found = records(scratch_run)
     assert "llama.cpp tiny-lfm2.5" in found["llama.cpp/tiny-lfm2.5/32/8"]["reason"]
-    assert "corrupted" in found["llama.cpp/tiny-lfm2.5/32/8"]["reason"] or "gguf" in found["llama.cpp/tiny-lfm2.5/32/8"]["reason"]
+    assert (
+        "corrupted" in found["llama.cpp/tiny-lfm2.5/32/8"]["reason"]
+        or "gguf" in found["llama.cpp/tiny-lfm2.5/32/8"]["reason"]
+    )
     assert found["llama.cpp/tiny-trinity/32/8"]["state"] == "ok"
 
 
