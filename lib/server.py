@@ -94,6 +94,8 @@ class Server:
 
     def start(self) -> None:
         """Launch the process on a free port and note its pid and start time. It is not ready yet."""
+        if not self.path.exists():
+            raise ServerError(f"{self._who()}: model {relative(self.path)} is missing; make or fetch it again")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = _free_port()
         self.command = self.backend.command(self.path, self.port, self.ctx_size, self.extra_flags)
@@ -137,10 +139,14 @@ class Server:
         while (left_s := deadline - time.monotonic()) > 0:
             if not self.alive():
                 return self.death()
+            if not self._listens():  # not yet, or another program has taken the port: ask no one but ours
+                if _port_taken(reason := self._reason()):  # MLX-LM's process lives on after that
+                    return reason
+                time.sleep(POLL_S)
+                continue
             try:
                 self._ask("Hello", 1, min(left_s, PROBE_TIMEOUT_S))
-                if self._listens():  # else another program's server has answered, and ours is about to end
-                    return None
+                return None
             except httpx.HTTPStatusError as e:
                 if e.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                     return self._reason() or f"answers {e.response.status_code}: {e.response.text.strip()}"
