@@ -20,7 +20,7 @@ _PREFIX = b"*** Sampled system activity ("
 _STAMP_LENGTH = 30
 _SECONDS = [17, 18]
 """Where the seconds stand in a date."""
-_TILE = 256
+_TILE = 128
 """Blocks compared at once: their windows stay in the cache."""
 _ELAPSED_AT = len(_PREFIX) + _STAMP_LENGTH + len(b") (")
 
@@ -38,14 +38,14 @@ def find_heads(text: TextBuffer, starts: np.ndarray) -> Heads:
 
     starts: where the lines begin, and where the last one ends.
     """
-    word, _ = _word_and_mask(_PREFIX[:8])
-    line = np.flatnonzero(text.words[starts[:-1]] == np.uint64(word))
+    line = np.flatnonzero(text.bytes_[starts[:-1]] == _PREFIX[0])
+    line = line[_hold(text, starts[line], _PREFIX[:8])]
+    line = line[_hold(text, starts[line] + 8, _PREFIX[8:])]
     start = starts[line]
     stamps, good = _stamps(text, start + len(_PREFIX))
     elapsed, good_number, end = decimals.read(text.words, start + _ELAPSED_AT)
     good &= good_number & (text.bytes_[start + _ELAPSED_AT] != 32)
-    good &= _hold(text, start, _PREFIX) & _hold(text, start + _ELAPSED_AT - 3, b") (")
-    good &= _hold(text, end, b"ms elapsed) ***\n")
+    good &= _hold(text, start + _ELAPSED_AT - 3, b") (") & _hold(text, end, b"ms elapsed) ***\n")
     return Heads(line[good], stamps[good], elapsed[good])
 
 
@@ -54,17 +54,17 @@ def _stamps(text: TextBuffer, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Only the seconds differ between most neighbours, so a date is taken apart when something else changes.
     """
-    chars = text.bytes_[at[:, None] + np.arange(_STAMP_LENGTH)]
-    seconds = chars[:, _SECONDS].astype(np.int64) - 48
-    good = ((seconds >= 0) & (seconds <= 9)).all(axis=1)
+    chars = text.windows[at].view(np.uint8).reshape(len(at), WINDOW)[:, :_STAMP_LENGTH]
+    tens, units = (chars[:, k].astype(np.int64) - 48 for k in _SECONDS)
+    good = (tens >= 0) & (tens <= 9) & (units >= 0) & (units <= 9)
     chars[:, _SECONDS] = 48
-    new = np.ones(len(chars), dtype=bool)
+    new = np.ones(len(at), dtype=bool)
     new[1:] = (chars[1:] != chars[:-1]).any(axis=1)
     minutes = [row.tobytes() for row in chars[new]]
     minutes = [stamp_s(date) if STAMP.fullmatch(date) else None for date in minutes]
     group = np.cumsum(new) - 1
     good &= np.array([minute is not None for minute in minutes], dtype=bool)[group]
-    return np.array(minutes, dtype=np.float64)[group] + seconds @ [10, 1], good
+    return np.array(minutes, dtype=np.float64)[group] + 10 * tens + units, good
 
 
 def _hold(text: TextBuffer, at: np.ndarray, what: bytes) -> np.ndarray:
@@ -84,7 +84,7 @@ class Shape:
         self.thermal = block.thermal
         self._frame = _Frame(block.lines)
         cluster, values = "", []
-        self._cores: dict[str, dict[int, dict[str, _Field]]] = {}
+        cores: dict[str, dict[int, dict[str, _Field]]] = {}
         for number, line in enumerate(block.lines):
             if line.known is None:
                 continue
@@ -92,10 +92,11 @@ class Shape:
             if line.known.column:
                 values.append(_field(number, line))
             elif line.known.core >= 0 and cluster:
-                core = self._cores.setdefault(cluster, {}).setdefault(line.known.core, {})
+                core = cores.setdefault(cluster, {}).setdefault(line.known.core, {})
                 core[line.known.unit] = _field(number, line)
         self.columns = [field.column for field in values]
         self._values = _Fields(values)
+        self._cores = {name: _core_fields(list(of.values())) for name, of in cores.items()}
 
     def read(self, text: TextBuffer, starts: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Which blocks fit, and the columns of those that do.
@@ -104,38 +105,43 @@ class Shape:
         """
         fits = self._frame.holds(text, starts)
         where = np.flatnonzero(fits)
-        starts = starts[where]
+        starts = starts if fits.all() else starts[where]
         numbers, whole = self._values.read(text, starts)
-        columns = dict(zip(self.columns, numbers, strict=True))
-        names = np.full(len(where), None, dtype=object)
-        for name, cores in self._cores.items():
-            whole &= _fill_from_cores(text, starts, name, list(cores.values()), columns, names)
-        fits[where[~whole]] = False
-        columns = {name: values[whole] for name, values in columns.items()}
+        columns = dict(zip(self.columns, numbers.T, strict=True))
+        columns["cluster_from_cores"] = np.full(len(where), None, dtype=object)
+        for name, fields in self._cores.items():
+            whole &= _fill_from_cores(text, starts, name, fields, columns)
         if self.thermal:
-            columns["thermal_pressure"] = np.full(int(whole.sum()), self.thermal, dtype=object)
-        columns["cluster_from_cores"] = names[whole]
+            columns["thermal_pressure"] = np.full(len(where), self.thermal, dtype=object)
+        if not whole.all():
+            fits[where[~whole]] = False
+            columns = {name: values[whole] for name, values in columns.items()}
         return fits, columns
 
 
-def _fill_from_cores(text, starts, name, cores, columns, names) -> np.ndarray:
-    """Replace the zeros of a cluster whose cores were busy, in place; which blocks could be decided."""
+def _fill_from_cores(text, starts, name, fields: _Fields | None, columns) -> np.ndarray:
+    """Replace the zeros of a cluster whose cores were busy, in place; which blocks could be decided.
+
+    fields: frequencies of all its cores, then their residencies; None if a core lacks one.
+    """
     decided = np.ones(len(starts), dtype=bool)
     freq, active = columns.get(f"{name}_freq_MHz"), columns.get(f"{name}_active_pct")
-    zero = np.flatnonzero((freq == 0) & (active == 0)) if freq is not None and active is not None else []
+    zero = np.flatnonzero((freq == 0) & (active == 0)) if freq is not None and active is not None else decided[:0]
     if not len(zero):
         return decided
-    if any(len(core) < 2 for core in cores):
+    if fields is None:
         decided[zero] = False
         return decided
-    fields = _Fields([core["MHz"] for core in cores] + [core["%"] for core in cores])
-    numbers, whole = fields.read(text, starts[zero])
+    numbers, whole = fields.read(text, starts[zero] if len(zero) < len(starts) else starts)
     decided[zero] = whole
-    busy = zero[(numbers[len(cores) :] > 0).any(axis=0) & whole]
-    mean_freq, mean_active = from_cores(list(numbers[: len(cores)]), list(numbers[len(cores) :]))
-    taken = np.isin(zero, busy, assume_unique=True)
-    freq[busy], active[busy] = mean_freq[taken], mean_active[taken]
-    names[busy] = [name if old is None else f"{old},{name}" for old in names[busy]]
+    half = numbers.shape[1] // 2
+    core_freq, core_active = numbers[:, :half].T, numbers[:, half:].T
+    busy = (core_active > 0).any(axis=0) & whole
+    mean_freq, mean_active = from_cores(list(core_freq), list(core_active))
+    taken = zero[busy]
+    freq[taken], active[taken] = mean_freq[busy], mean_active[busy]
+    names = columns["cluster_from_cores"]
+    names[taken] = [name if old is None else f"{old},{name}" for old in names[taken]]
     return decided
 
 
@@ -156,54 +162,78 @@ def _field(number: int, line: Line) -> _Field:
     return _Field(line.known.column, number, line.head, word, mask)
 
 
+def _core_fields(cores: list[dict[str, _Field]]) -> _Fields | None:
+    whole = all(len(core) == 2 for core in cores)
+    return _Fields([core["MHz"] for core in cores] + [core["%"] for core in cores]) if whole else None
+
+
 class _Fields:
     """Numbers at the same places of every block."""
 
     def __init__(self, fields: list[_Field]):
         self._line = np.array([f.line for f in fields], dtype=np.int64)
-        self._start = np.array([f.start for f in fields], dtype=np.int64)[:, None]
-        self._word = np.array([f.word for f in fields], dtype=np.uint64)[:, None]
-        self._mask = np.array([f.mask for f in fields], dtype=np.uint64)[:, None]
+        self._start = np.array([f.start for f in fields], dtype=np.int64)
+        self._word = np.array([f.word for f in fields], dtype=np.uint64)
+        self._mask = np.array([f.mask for f in fields], dtype=np.uint64)
 
     def read(self, text: TextBuffer, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers (field, block), and in which blocks all of them are whole."""
-        at = starts.T[self._line] + self._start
+        """Numbers (block, field), and in which blocks all of them are whole."""
+        at = starts.take(self._line, axis=1)
+        at += self._start
         value, good, end = decimals.read(text.words, at)
-        good &= (text.words[end] & self._mask) == self._word
-        return value, good.all(axis=0)
+        after = text.words[end]
+        after &= self._mask
+        good &= after == self._word
+        return value, good.all(axis=1)
 
 
 class _Frame:
     """The fixed bytes of a block: of each line its first ones, or all, and the ending before its newline.
 
-    They are compared in windows over the seams between lines, which hold the end of one and the start of the next;
-    what is longer is compared apart.
+    They are compared in windows, one for each line that is not blank: the end of the line before it (and the blank
+    lines between), and its own start. What is longer is compared apart.
     """
 
     def __init__(self, block_lines: list[Line]):
-        masks = np.zeros((len(block_lines), WINDOW), dtype=np.uint8)
-        bytes_ = np.zeros_like(masks)
-        self._least = np.zeros(len(block_lines), dtype=np.int64)
+        count = len(block_lines)
+        self._least, self._most = np.zeros(count, dtype=np.int64), np.full(count, 1 << 40)
         self._more: list[tuple[int, int, bytes]] = []
-        for number, line in enumerate(block_lines[1:], 1):
-            head = line.text + b"\n" if line.known is None else line.text[: line.head]
-            self._least[number] = len(head) if line.known is None else len(head) + len(line.ending) + 1
+        places, bytes_, masks = [], [], []
+        before = b""
+        for number, line in enumerate([*block_lines, None]):
+            if line is not None and line.known is None and not line.text and number:
+                self._least[number] = self._most[number] = 1
+                if len(before) == BEFORE:
+                    self._more.append((number, -BEFORE, before))
+                    before = b""
+                before += b"\n"
+                continue
+            head = self._head(number, line) if line is not None and number else b""
             own = head[: WINDOW - BEFORE]
-            bytes_[number - 1, BEFORE : BEFORE + len(own)] = list(own)
-            masks[number - 1, BEFORE : BEFORE + len(own)] = 255
             if len(head) > len(own):
                 self._more.append((number, len(own), head[len(own) :]))
-            tail = (b"" if line.known is None else line.ending) + b"\n"
-            bytes_[number, BEFORE - len(tail) : BEFORE] = list(tail)
-            masks[number, BEFORE - len(tail) : BEFORE] = 255
-        self._mask = masks.view("<u8").ravel()
-        self._word = bytes_.view("<u8").ravel() & self._mask
+            places.append(number)
+            bytes_.append(before.rjust(BEFORE, b"\0") + own.ljust(WINDOW - BEFORE, b"\0"))
+            masks.append((b"\xff" * len(before)).rjust(BEFORE, b"\0") + (b"\xff" * len(own)).ljust(WINDOW - BEFORE, b"\0"))
+            before = b"" if line is None or line.known is None else line.ending + b"\n"
+        self._places = np.array(places[1:])
+        self._mask = np.frombuffer(b"".join(masks[1:]), dtype="<u8")
+        self._word = np.frombuffer(b"".join(bytes_[1:]), dtype="<u8")
+
+    def _head(self, number: int, line: Line) -> bytes:
+        """The fixed bytes at a line's start; the least and most that the line may take go with them."""
+        if line.known is None:
+            self._least[number] = self._most[number] = len(line.text) + 1
+            return line.text + b"\n"
+        self._least[number] = line.head + len(line.ending) + 1
+        return line.text[: line.head]
 
     def holds(self, text: TextBuffer, starts: np.ndarray) -> np.ndarray:
         """In which blocks, by the starts of their lines and the end of the last, all bytes are as they should."""
-        fits = (starts[:, 1:] - starts[:, :-1] >= self._least).all(axis=1)
+        length = starts[:, 1:] - starts[:, :-1]
+        fits = ((length >= self._least) & (length <= self._most)).all(axis=1)
         for first in range(0, len(starts), _TILE):
-            seams = text.windows[starts[first : first + _TILE, 1:] - BEFORE].view("<u8")
+            seams = text.windows[starts[first : first + _TILE].take(self._places, axis=1) - BEFORE].view("<u8")
             seams &= self._mask
             fits[first : first + _TILE] &= (seams == self._word).all(axis=1)
         for number, at, rest in self._more:

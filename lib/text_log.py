@@ -199,7 +199,7 @@ class TextLog:
         asked = np.flatnonzero((shape_of < 0) & (np.diff(line) == shape.count))
         if not len(asked):
             return
-        fits, found = shape.read(self._text, starts[line[asked][:, None] + np.arange(shape.count + 1)])
+        fits, found = shape.read(self._text, np.lib.stride_tricks.sliding_window_view(starts, shape.count + 1)[line[asked]])
         rows = asked[fits]
         shape_of[rows] = number
         for name, values in found.items():
