@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import re
@@ -84,7 +85,7 @@ class Backend:
         """The server's own reason for not serving, one line from its log; "" if the log gives none."""
         lines = [_plain(line) for line in log.splitlines()]
         for pattern in self.reasons:
-            for line, following in zip(lines, [*lines[1:], ""], strict=True):
+            for line, following in itertools.pairwise([*lines, ""]):
                 if found := re.search(pattern, line):
                     return f"{found[0]} {following}".strip() if found[0].endswith(":") else found[0]
         return ""
