@@ -1,4 +1,4 @@
-"""Figures on their way from a notebook to the report: saved with the data behind them, shown with number and caption."""
+"""Figures from a notebook to the report: saved with the data behind them, shown with number and caption."""
 
 from __future__ import annotations
 

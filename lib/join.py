@@ -59,7 +59,7 @@ def title(run: str) -> str:
 
 
 def banner(manifest: dict) -> str:
-    """What a reader must know before any number: modelled power, synthetic data. Empty for a run that was measured whole."""
+    """What a reader must know before any number: modelled power, synthetic data. Empty for a run measured whole."""
     lines = []
     if manifest.get("synthetic"):
         lines.append(
@@ -67,12 +67,13 @@ def banner(manifest: dict) -> str:
         )
     if any(name.startswith("tiny-") for name in manifest.get("plan", {}).get("models", [])):
         lines.append(
-            "> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are named after."
+            "> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are "
+            "named after."
         )
     power = manifest.get("power") or {}
     if power.get("basis") == "modelled":
         lines.append(
-            f"> **Power is modelled, not measured.** {power['note']}. Every watt and joule here follows from that model."
+            f"> **Power is modelled, not measured:** {power['note']}. Every watt and joule here follows from that model."
         )
     return "\n>\n".join(lines)
 

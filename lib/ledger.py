@@ -70,7 +70,7 @@ def headline(run_dir: Path, cell: Cell) -> str:
 
 
 def summary(run_dir: Path, cells: list[Cell]) -> tuple[list[dict], int]:
-    """One row of text a server, and the number of cells that failed or are invalid though the backend can serve them."""
+    """One row of text a server, and how many cells failed or are invalid though the backend can serve them."""
     rows, bad = [], 0
     for backend, model in dict.fromkeys((c.backend, c.model) for c in cells):
         own = [c for c in cells if (c.backend, c.model) == (backend, model)]

@@ -11,6 +11,7 @@ It ends when its output is closed, so it cannot outlive the harness that reads i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import sys
@@ -32,10 +33,8 @@ def cpu_clock(pid: int) -> Callable[[], float]:
 
     def seconds() -> float:
         nonlocal last
-        try:
+        with contextlib.suppress(OSError, LookupError):
             last = read()
-        except (OSError, LookupError):
-            pass
         return last
 
     return seconds
@@ -74,7 +73,7 @@ def header() -> str:
 
 
 def block(end_s: float, elapsed_ms: float, cpu_mW: int) -> str:
-    """One sample in powermetrics' form; `end_s` is epoch seconds, printed with the local zone's offset and no fraction."""
+    """One sample in powermetrics' form; `end_s` (epoch s) is printed with the local zone's offset and no fraction."""
     stamp = time.strftime("%a %b %e %H:%M:%S %Y %z", time.localtime(end_s))
     return (
         f"\n*** Sampled system activity ({stamp}) ({elapsed_ms:.2f}ms elapsed) ***\n\n\n"

@@ -1,4 +1,4 @@
-"""Plans: which models, backends and lengths a sweep runs, and how. YAML in runs/plans/, validated before anything starts."""
+"""Plans: which models, backends and lengths a sweep runs, and how. YAML in runs/plans/, validated before all else."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Plan(_Strict):
         return [(b, m) for b, m in pairs if only in b or only in m]
 
     def cells(self, backend: str, model: str) -> list[Cell]:
-        """The cells of one server in the order they run: as listed (gen outer, prompt inner) or shuffled by the seed."""
+        """The cells of one server in running order: as listed (gen outer, prompt inner) or shuffled by the seed."""
         listed = [Cell(backend, model, ctx, gen) for gen in self.gens for ctx in self.prompts]
         if self.order == "shuffled":
             random.Random(f"{self.seed}/{backend}/{model}").shuffle(listed)

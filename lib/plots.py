@@ -82,7 +82,7 @@ def _place_legend(figure: Figure, handles: list) -> None:
 
 
 def best_cells(cells: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The best cell of each backend and model by `name`: the row with its highest (or lowest, where less is better) value."""
+    """The best cell of each backend and model by `name`: highest value, or lowest where less is better."""
     known = cells[cells[name].notna()]
     grouped = known.groupby(["backend", "model"])[name]
     rows = grouped.idxmin() if metrics.BY_NAME[name].better == "low" else grouped.idxmax()

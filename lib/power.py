@@ -78,7 +78,7 @@ def _stand_in(plan: Plan, why: str) -> Source:
     model = plan.modelled_power
     return Source(
         "stand-in meter", "modelled", "server process CPU", "CPU", plan.power_interval_ms,
-        f"modelled, not measured ({why}): power = {model.idle_W:g} W + {model.slope_W_per_core:g} W "
+        f"{why}; power = {model.idle_W:g} W + {model.slope_W_per_core:g} W "
         "x CPU seconds of the server per second; no GPU rail",
         model.idle_W, model.slope_W_per_core,
     )  # fmt: skip
@@ -135,7 +135,8 @@ class Meter:
         if self.source.kind == "none":
             return
         self._children_cpu_s = _children_cpu_s()
-        self._words = tempfile.TemporaryFile()  # a file, not a pipe: nobody reads it while the meter runs
+        # What it says goes to a file, not a pipe: nobody reads it while the meter runs. Closed with this object.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 command(self.source, self.pid), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -151,7 +152,7 @@ class Meter:
             raise PowerError(f"{what}{self._said()}")
 
     def stop(self) -> None:
-        """Take one more sample, so that the last interval covers the cell's end, then close the pipe. Safe to call twice."""
+        """Take one more sample, so that the last interval covers the cell's end, and close the pipe. Twice is safe."""
         if self._process is None:
             return
         process, self._process = self._process, None

@@ -71,7 +71,7 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
 
 
 def trend(cells: pd.DataFrame, name: str) -> str:
-    """How `name` moves with prompt length: the lines that rise or fall at every step, counted. Empty with one length."""
+    """How `name` moves with prompt length: lines that rise or fall at every step, counted. Empty with one length."""
     rising = falling = lines = 0
     for _, own in cells[cells[name].notna()].groupby(["backend", "model", "gen"]):
         steps = own.sort_values("ctx")[name].diff().dropna()

@@ -15,7 +15,7 @@ class StoreError(TinymoeError):
 
 
 def locate(model: Model, backend: str) -> Path:
-    """The GGUF file (llama.cpp) or model folder (mlx-lm) of `model`. StoreError if it is not here and cannot be made."""
+    """GGUF file (llama.cpp) or model folder (mlx-lm) of `model`. StoreError if it is not here and cannot be made."""
     if model.tiny:
         return tiny.ensure(model, backend, CACHE)
     raise StoreError(

@@ -67,12 +67,13 @@ def backends_in_order(names: list[str]) -> list[str]:
 
 
 def use() -> None:
-    """Set the look for every figure made afterwards: white ground, readable at half a page's width, same file each time."""
+    """Set the look of every figure made afterwards: white ground, readable at half width, same file each time."""
     # matplotlib's copy of seaborn's theme: importing seaborn itself takes two seconds, so only notebooks that draw
     # with it do
     mpl.style.use("seaborn-v0_8-whitegrid")
     mpl.rcParams.update({
-        "font.family": "DejaVu Sans", "figure.facecolor": "white", "savefig.facecolor": "white", "figure.dpi": 100, "savefig.bbox": "tight",
+        "font.family": "DejaVu Sans", "figure.facecolor": "white", "savefig.facecolor": "white",
+        "figure.dpi": 100, "savefig.bbox": "tight",
         "axes.titlesize": 12, "axes.labelsize": 11, "xtick.labelsize": 10, "ytick.labelsize": 10,
         "legend.fontsize": 10, "lines.linewidth": 1.8, "lines.markersize": 6, "hatch.linewidth": 0.8,
         "grid.color": "#DDDDDD", "axes.edgecolor": "#666666", "svg.hashsalt": "tinymoe", "svg.fonttype": "path",

@@ -85,14 +85,15 @@ class Sweep:
         have_MB = free_MB(self.run_dir)
         if have_MB < need_MB:
             raise TinymoeError(
-                f"{relative(self.run_dir)}: {have_MB:.0f} MB free, about {need_MB:.0f} MB needed; free some space or shrink the plan"
+                f"{relative(self.run_dir)}: {have_MB:.0f} MB free, about {need_MB:.0f} MB needed; "
+                "free some space or shrink the plan"
             )
 
     def _serve(self, backend_name: str, model_name: str, source: power.Source) -> None:
         """Run one server's cells; a server that cannot be had fails its cells with the reason, and the others go on."""
         cells = [c for c in self.todo if (c.backend, c.model) == (backend_name, model_name)]
         folder = server_folder(self.run_dir, backend_name, model_name)
-        for life in range(SERVER_LIVES):
+        for _ in range(SERVER_LIVES):
             self.bars.begin(f"{backend_name} {model_name}: starting the server")
             try:
                 with self._server(backend_name, model_name, folder) as server:

@@ -59,6 +59,6 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def escape(text: str) -> str:
-    """Text from outside, harmless in a Markdown table and in HTML: no tags, no cell breaks, no line breaks, no links."""
+    """Text from outside, harmless in a Markdown table and in HTML: no tags, cell breaks, line breaks or links."""
     safe = html.escape(" ".join(text.split()), quote=False)
     return safe.replace("|", "&#124;").replace("[", "&#91;").replace("`", "&#96;")

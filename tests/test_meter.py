@@ -47,7 +47,8 @@ def test_power_is_idle_plus_slope_times_cpu_share(monkeypatch, tmp_path):
 
 def test_stamps_are_whole_seconds_with_an_offset(monkeypatch):
     block = run(monkeypatch, lambda call: 0.0, 1)[0]
-    head = r"\n\*\*\* Sampled system activity \(\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [+-]\d{4}\) \(\d+\.\d\dms elapsed\) \*\*\*\n"
+    stamp = r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [+-]\d{4}"
+    head = rf"\n\*\*\* Sampled system activity \({stamp}\) \(\d+\.\d\dms elapsed\) \*\*\*\n"
     assert re.match(head, block)
     assert "GPU" not in block.replace("Combined Power (CPU + GPU + ANE)", "")
 

@@ -28,7 +28,7 @@ def test_none_is_none(tmp_path):
 def test_modelled_says_so_with_its_numbers():
     found = source(power="modelled", modelled_power=plan.ModelledPower(idle_W=2.5, slope_W_per_core=3.0))
     assert (found.kind, found.basis, found.idle_W, found.slope_W_per_core) == ("stand-in meter", "modelled", 2.5, 3.0)
-    assert found.note.startswith("modelled, not measured (asked for by the plan): power = 2.5 W + 3 W x")
+    assert found.note.startswith("asked for by the plan; power = 2.5 W + 3 W x")
 
 
 def test_auto_off_a_mac_is_the_stand_in_with_the_reason(monkeypatch):
