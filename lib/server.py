@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
-from lib.backends import HOST, Backend
+from lib.backends import HOST, Backend, BackendError
 from lib.files import TinymoeError, sha256
 from lib.models import Model
 from lib.paths import ROOT, relative
@@ -175,11 +175,11 @@ class Server:
         return [self._smoke(n) for n in lengths if n <= longest]
 
     def _smoke(self, length: int) -> dict[str, Any]:
-        words = max(1, length // max(1, self.count_tokens(" time")))
-        began = time.perf_counter()
         try:
+            words = max(1, length // self.count_tokens(" time"))
+            began = time.perf_counter()
             usage = self._ask(("time " * words).strip(), SMOKE_TOKENS, SMOKE_TIMEOUT_S)
-        except httpx.HTTPError as e:
+        except (httpx.HTTPError, BackendError) as e:
             why = self.death() if not self.alive() else str(e) or type(e).__name__
             raise ServerError(f"{self._who()}: a trial request of {length} tokens failed: {why}") from e
         if not usage["completion_tokens"]:
