@@ -1,6 +1,7 @@
 """One row a cell, from its raw artifacts.
 
-Missing values are NaN; `reason` says why a cell has none at all, `power_reason` why it has no power.
+Missing values are NaN; `reason` says why a cell has none at all, `power_reason` why it has no power, `memory_reason`
+why no memory. What was odd about the files is in `request_note` and `log_notes`.
 """
 
 from __future__ import annotations
@@ -10,38 +11,36 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib import aiperf, energy, formulas, metrics, powermetrics
+from lib import energy, metrics, powermetrics, rates
 from lib.files import TinymoeError, read_json
+from lib.rates import read_rss
+
+__all__ = ["VOID", "read_rss", "read_whole", "unreadable", "void"]
 
 NAN = float("nan")
 BACKEND_NAMES = {"llamacpp": "llama.cpp", "mlx": "mlx-lm", "mlx_lm": "mlx-lm"}
-RSS_NAMES = ("rss.csv", "rss.log")
+STATES = ("ok", "failed", "invalid")
+# Any of these is something of a cell.
+TRACES = ("cell.json", "profile_export.jsonl", "profile_export_aiperf.json")
 VOID = "void: first cell after the server's start (warm-up rule)"
 
 
 def read_whole(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
-    """The cell in `folder` (runs/<run>/<backend>/<model>/gen<G>/ctx<P>): its row, its requests (warm-ups included) and its
-    power samples with time and phase; either frame may be empty.
+    """The cell in `folder` (runs/<run>/<backend>/<model>/gen<G>/ctx<P>): its row, its requests (warm-ups included) and
+    its power samples with time and phase; either frame may be empty.
 
-    Folders of the earlier scripts (no cell.json; rss.log) are read as they are. Raises TinymoeError if there is nothing
-    of a cell in the folder or its cell.json is damaged.
+    Folders of the earlier scripts (no cell.json; rss.log) are read as they are. Damage costs values and gives reasons.
+    Raises TinymoeError only if there is nothing of a cell in the folder.
     """
-    row = _empty_row() | _identity(folder) | _source(folder)
-    requests, samples = pd.DataFrame(), pd.DataFrame()
-    if row["state"] == "failed" and not (folder / "profile_export.jsonl").exists():
-        return row, requests, samples
-    try:
-        requests = aiperf.read_requests(folder / "profile_export.jsonl")
-        timing = _timing(requests)
-        row |= _rates(requests, row["gen"])
-    except aiperf.AiperfError as e:
-        row |= _summary_rates(folder, row["gen"])
-        timing = _timeline(folder)
-        row["request_note"] = str(e)
-    row["peak_ram_MB"] = _peak_ram_MB(folder)
-    power, samples = _power(folder, row, timing)
+    folder = Path(folder).absolute()
+    row = _empty_row() | _identity(folder) | _source(folder) | rates.memory(folder)
+    requests, summary, row["request_note"] = rates.requests_or_summary(folder)
+    row |= _rates(requests, summary, row)
+    power, samples = _power(folder, row, _timing(requests))
     row |= power
-    row |= energy.derived(row)
+    if row["sleep_reason"]:
+        row |= _unless_settled(row, "invalid", row["sleep_reason"])
+    row |= energy.derived(row) | {"ack_note": _ack_note(row)}
     if row["state"] != "ok":
         row |= _without_values(row)
     elif row["warmup"]:
@@ -49,154 +48,168 @@ def read_whole(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
     return row, requests, samples
 
 
+def unreadable(folder: Path, error: Exception) -> dict:
+    """The row of a cell whose files broke the reader in a way that nobody foresaw: invalid, with what was raised."""
+    reason = f"could not be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    row = _empty_row() | _identity_by_place(folder) | {"state": "invalid", "reason": reason, "says_warmup": True}
+    return row | {"power_reason": reason, "power_source": "unknown", "power_basis": "unknown", "power_scope": "unknown"}
+
+
 def void() -> dict:
-    """What stands in the power-derived columns of a warm-up cell: nothing, and the reason."""
-    names = [m.name for m in metrics.ALL if m.from_power] + ["net_total_J"]
+    """What stands in the power-derived columns of a warm-up cell: nothing, and the reason.
+
+    The estimators themselves (`<phase>_power_median_W`, `_fit_W`, `_integral_W`) stay visible; they are in no metric,
+    so that no ranking, median or best-of reads them.
+    """
+    names = [m.name for m in metrics.ALL if m.from_power] + list(metrics.ALSO_FROM_POWER)
     return dict.fromkeys(names, NAN) | {"power_reason": VOID}
 
 
 def _without_values(row: dict) -> dict:
     """A failed or invalid cell has no values at all: they would enter medians and rankings."""
-    return dict.fromkeys((m.name for m in metrics.ALL), NAN) | {"net_total_J": NAN, "power_reason": row["reason"]}
+    names = [k for k in row if k.endswith(("_W", "_J")) and k != "idle_W"]
+    return dict.fromkeys([*(m.name for m in metrics.ALL), *names], NAN) | {"power_reason": row["reason"]}
 
 
 def _empty_row() -> dict:
-    return {
-        "backend": "", "model": "", "ctx": 0, "gen": 0, "n": 0, "state": "ok", "reason": "", "warmup": False,
-        "synthetic": False, "unsupported": False, "power_reason": "", "phase_source": "", "request_note": "",
-        "thermal_worst": None, "log_notes": "", "prefill_estimator": "", "decode_estimator": "", "idle_W": NAN, "first_start_ns": NAN,
-        "n_prefill_samples": 0, "n_decode_samples": 0, "n_power_samples": 0, "net_total_J": NAN,
-    } | {m.name: NAN for m in metrics.ALL}  # fmt: skip
+    numbers = ("idle_W", "first_start_ns", "whole_s", *(f"{p}_{k}" for p in ("prefill", "decode") for k in _RAW))
+    row = dict.fromkeys(_TEXTS, "") | dict.fromkeys(_COUNTS, 0) | dict.fromkeys(numbers, NAN)
+    row |= {"state": "ok", "warmup": False, "says_warmup": False, "synthetic": False, "unsupported": False}
+    row |= dict.fromkeys(("thermal_worst", "thermal_start", "thermal_end"))
+    return row | dict.fromkeys(metrics.ALSO_FROM_POWER, NAN) | {m.name: NAN for m in metrics.ALL}
+
+
+_TEXTS = (
+    "backend", "model", "reason", "power_reason", "sleep_reason", "memory_reason", "phase_source", "request_note",
+    "log_notes", "ack_note", "prefill_estimator", "decode_estimator", "token_source",
+)  # fmt: skip
+_COUNTS = ("ctx", "gen", "n", "n_failed", "n_warmup", "n_prefill_samples", "n_decode_samples", "n_power_samples")
+_RAW = (
+    "power_median_W", "power_fit_W", "power_fit_error_W", "power_integral_W", "window_s", "covered_s", "coverage_pct",
+)  # fmt: skip
+
+
+# --- who, what, where from ---
 
 
 def _identity(folder: Path) -> dict:
     """Who and what: from cell.json, else from the folder's place in the run (folders of the earlier scripts)."""
-    record = folder / "cell.json"
-    if record.exists():
-        facts = read_json(record)
-        row = {key: facts[key] for key in ("backend", "model", "ctx", "gen", "state", "reason")}
-        return row | _facts_of_ours(facts)
+    if not any((folder / name).exists() for name in TRACES):
+        raise TinymoeError(f"{folder}: no cell here; a cell is <backend>/<model>/gen<G>/ctx<P> with {TRACES[1]}")
+    facts, trouble = _record(folder)
+    row = _identity_by_place(folder) | {k: facts[k] for k in ("backend", "model", "ctx", "gen") if k in facts}
+    if not isinstance(row.get("ctx"), int) or not isinstance(row.get("gen"), int):
+        raise TinymoeError(f"{folder}: no cell here; its folder is not gen<G>/ctx<P> and no cell.json says what it is")
+    if trouble:
+        return row | {"state": "invalid", "reason": trouble}
+    return row | (_facts_of_ours(facts) if facts else {})
+
+
+def _record(folder: Path) -> tuple[dict, str]:
+    """cell.json, and why it cannot be trusted; an empty dict where the earlier scripts left none."""
+    path = folder / "cell.json"
+    if not path.exists():
+        return {}, ""
     try:
-        ctx, gen = int(folder.name.removeprefix("ctx")), int(folder.parent.name.removeprefix("gen"))
-    except ValueError:
-        raise TinymoeError(f"{folder}: no cell here; a cell's folder is <backend>/<model>/gen<G>/ctx<P>") from None
-    if not any((folder / name).exists() for name in ("profile_export.jsonl", "profile_export_aiperf.json")):
-        raise TinymoeError(f"{folder}: nothing was measured here (no profile_export files)")
-    backend = folder.parents[2].name
-    return {"backend": BACKEND_NAMES.get(backend, backend), "model": folder.parents[1].name, "ctx": ctx, "gen": gen}
+        facts = read_json(path)
+    except (TinymoeError, OSError) as e:
+        return {}, f"cell.json is damaged: {str(e).removeprefix(f'{path}: ')}"
+    if not isinstance(facts, dict) or facts.get("state") not in STATES:
+        return facts if isinstance(facts, dict) else {}, "cell.json is damaged: it says no state"
+    return facts, ""
+
+
+def _identity_by_place(folder: Path) -> dict:
+    parts = folder.parts
+    try:
+        ctx, gen = int(parts[-1].removeprefix("ctx")), int(parts[-2].removeprefix("gen"))
+        return {"backend": BACKEND_NAMES.get(parts[-4], parts[-4]), "model": parts[-3], "ctx": ctx, "gen": gen}
+    except (ValueError, IndexError):
+        return {}
 
 
 def _facts_of_ours(facts: dict) -> dict:
-    observer, power = facts.get("observer", {}), facts.get("power", {})
+    observer, power, counts = (_dict(facts.get(key)) for key in ("observer", "power", "counts"))
     row = {
+        "state": facts["state"],
+        "reason": str(facts.get("reason") or ""),
         "warmup": bool(facts.get("first_of_life", False)),
+        "says_warmup": "first_of_life" in facts,
         "unsupported": bool(facts.get("unsupported", False)),
-        "power_trouble": power.get("trouble", ""),
-        "longest_silence_s": power.get("longest_silence_s", NAN),
-        "window_s": observer.get("window_s", NAN),
+        "power_trouble": str(power.get("trouble") or ""),
+        "longest_silence_s": _number(power.get("longest_silence_s")),
+        "window_s": _number(observer.get("window_s")),
         "settled_ns": facts.get("settled_ns", 0),
+        "n_planned": _number(counts.get("planned")),
     }
-    return row | {key: value for key, value in observer.items() if key.endswith("_cpu_s")}
+    return row | {key: _number(value) for key, value in observer.items() if key.endswith("_cpu_s")}
 
 
 def _source(folder: Path) -> dict:
-    """Where the cell's power comes from: from the run's manifest; folders of the earlier scripts used powermetrics."""
-    path = folder.parents[3] / "manifest.json"
-    manifest = read_json(path) if path.exists() else {}
-    record = folder / "cell.json"
-    power = (read_json(record).get("power") if record.exists() else None) or manifest.get("power") or {}
+    """Where the cell's power comes from: cell.json, else the run's manifest; the earlier scripts used powermetrics.
+
+    If the manifest is there and damaged, source, basis and scope are "unknown".
+    """
+    manifest, default = {}, ("powermetrics", "measured", "package", "CPU + GPU + ANE")
+    path = folder.parents[3] / "manifest.json" if len(folder.parents) > 3 else None
+    if path and path.exists():
+        try:
+            manifest = _dict(read_json(path))
+        except (TinymoeError, OSError):
+            default = ("unknown",) * 4
+    power = _dict(_record(folder)[0].get("power")) or _dict(manifest.get("power"))
+    keys = ("kind", "basis", "scope", "rails")
+    source, basis, scope, rails = (power.get(k, d) for k, d in zip(keys, default, strict=True))
     return {
-        "power_source": power.get("kind", "powermetrics"),
-        "power_basis": power.get("basis", "measured"),
-        "power_scope": power.get("scope", "package"),
-        "power_rails": power.get("rails", "CPU + GPU + ANE"),
-        "idle_W": _number((manifest.get("idle") or {}).get("power_W")),
+        "power_source": source,
+        "power_basis": basis,
+        "power_scope": scope,
+        "power_rails": rails,
+        "idle_W": _number(_dict(manifest.get("idle")).get("power_W")),
         "synthetic": bool(manifest.get("synthetic", False)),
     }
 
 
-def _number(value: float | None) -> float:
-    return NAN if value is None else float(value)
+def _dict(value: object) -> dict:
+    return value if isinstance(value, dict) else {}
 
 
-def good(requests: pd.DataFrame) -> pd.DataFrame:
-    """The measured requests that succeeded: no warm-ups, no errors."""
-    return requests[(requests["phase"] == "profiling") & requests["error"].isna()]
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else NAN
 
 
-def _rates(requests: pd.DataFrame, gen: int) -> dict:
-    """Latency and rate columns by the published definitions: medians and percentiles over successful requests."""
-    ok = good(requests)
-    if ok.empty:
-        return {"n": 0}
-    decode_s = (ok["end_ns"] - ok["start_ns"]) / 1e9 - ok["ttft_ms"] / 1000
-    row = {
-        "n": len(ok),
-        "first_start_ns": int(requests["start_ns"].min()),
-        "isl": ok["isl"].median(),
-        "osl": ok["osl"].median(),
-        "output_tok_s": ok["output_tok_s_per_user"].median(),
-        "prefill_tok_s": ok["prefill_tok_s_per_user"].median(),
-        "p50_decode_s": decode_s.median(),
-        "token_source": "/".join(sorted(ok["token_source"].dropna().unique())),
-        "cached_tokens_max": ok["cached_tokens"].max(),
-    }
-    for name, wanted in (("ttft", (90, 99)), ("itl", (99,)), ("rl", (90, 99))):
-        row[f"{name}_ms"] = ok[f"{name}_ms"].median()
-        row |= {f"{name}_p{q}_ms": ok[f"{name}_ms"].quantile(q / 100) for q in wanted}
-    return row | {"osl_mismatch_pct": formulas.osl_mismatch_pct(row["osl"], gen)}
+# --- requests and power ---
 
 
-def _summary_rates(folder: Path, gen: int) -> dict:
-    """The same columns from the summary file, when the requests are not there; p50_decode_s is RL - TTFT of medians."""
-    summary = aiperf.read_summary(folder / "profile_export_aiperf.json")
+def _rates(requests: pd.DataFrame, summary: dict, row: dict) -> dict:
+    """Rates, and the state that the requests themselves call for where cell.json says ok or nothing."""
+    if len(requests):
+        found = rates.of_requests(requests, row["gen"])
+        found |= _unless_settled(row, *rates.doubt(requests, row["ctx"], row["gen"]))
+        planned = row.get("n_planned", NAN)
+        if len(rates.measured(requests)) < planned:
+            more = f"{len(rates.measured(requests))} of {planned:.0f} requests in profile_export.jsonl"
+            found["request_note"] = "; ".join(n for n in (row["request_note"], more) if n)
+        return found
+    found = rates.of_summary(summary, row["gen"])
+    return found | ({} if found["n"] else _unless_settled(row, "failed", f"no requests: {row['request_note']}"))
 
-    def stat(tag: str, key: str = "p50") -> float:
-        return _number(summary.get(tag, {}).get(key))
 
-    row = {
-        "n": int(summary.get("request_count", {}).get("avg", 0)),
-        "isl": stat("input_sequence_length"),
-        "osl": stat("output_sequence_length"),
-        "output_tok_s": stat("output_token_throughput_per_user"),
-        "prefill_tok_s": stat("prefill_throughput_per_user"),
-    }
-    for name, tag, wanted in (
-        ("ttft", "time_to_first_token", (90, 99)),
-        ("itl", "inter_token_latency", (99,)),
-        ("rl", "request_latency", (90, 99)),
-    ):
-        row[f"{name}_ms"] = stat(tag)
-        row |= {f"{name}_p{q}_ms": stat(tag, f"p{q}") for q in wanted}
-    row["p50_decode_s"] = (row["rl_ms"] - row["ttft_ms"]) / 1000
-    return row | {"osl_mismatch_pct": formulas.osl_mismatch_pct(row["osl"], gen)}
+def _unless_settled(row: dict, state: str, reason: str) -> dict:
+    """The new state, unless the cell already has a worse one with its reason."""
+    return {"state": state, "reason": reason} if state and row["state"] == "ok" else {}
 
 
 def _timing(requests: pd.DataFrame) -> energy.Timing | None:
-    ok = good(requests)
+    """When the measured requests ran; None without one. Those without a first token have no phases and are left out."""
+    if requests.empty:
+        return None
+    ok = rates.good(requests)
+    ok = ok[ok["ttft_ms"].notna()]
     if ok.empty:
         return None
     start_s = ok["start_ns"].to_numpy(np.int64) / 1e9
     return energy.Timing(start_s, ok["ttft_ms"].to_numpy() / 1000, ok["end_ns"].to_numpy(np.int64) / 1e9, "timestamps")
-
-
-def _timeline(folder: Path) -> energy.Timing | None:
-    """Requests laid end to end from the log's first sample, by TTFT and latency p50: the published fallback.
-
-    None where log or summary are missing. The cell is marked `timeline`.
-    """
-    log = energy.find_log(folder)
-    summary = aiperf.read_summary(folder / "profile_export_aiperf.json")
-    try:
-        ttft_s, rl_s = (summary[tag]["p50"] / 1000 for tag in ("time_to_first_token", "request_latency"))
-        n = int(summary["request_count"]["avg"])
-        first = energy.read_samples(log).iloc[0] if log else None
-    except (KeyError, IndexError, TinymoeError):
-        return None
-    if first is None or n < 1:
-        return None
-    start_s = first["time_s"] - first["elapsed_ms"] / 1000 + rl_s * np.arange(n)
-    return energy.Timing(start_s, np.full(n, ttft_s), start_s + rl_s, "timeline")
 
 
 def _power(folder: Path, row: dict, timing: energy.Timing | None) -> tuple[dict, pd.DataFrame]:
@@ -208,29 +221,24 @@ def _power(folder: Path, row: dict, timing: energy.Timing | None) -> tuple[dict,
     log = energy.find_log(folder)
     if log is None:
         return {"power_reason": "no powermetrics.log"}, nothing
-    if timing is None:
-        return {"power_reason": "no request times to place the power samples by"}, nothing
     try:
         samples = energy.read_samples(log)
     except powermetrics.PowerLogError as e:
         return {"power_reason": str(e)}, nothing
     if samples.empty:
         return {"power_reason": "the power log has no sample"}, nothing
-    return energy.columns(samples, timing)
+    if timing is None and row["n"] and row["request_note"]:
+        medians_s = row["ttft_ms"] / 1000, row["rl_ms"] / 1000
+        timing = energy.place_timeline(samples, *medians_s, row["n"], row["whole_s"])
+    if timing is None:
+        return {"power_reason": "no request times to place the power samples by"}, nothing
+    facts, samples = energy.columns(samples, timing)
+    started = {} if row["first_start_ns"] == row["first_start_ns"] else {"first_start_ns": 1e9 * timing.start_s[0]}
+    return facts | started, samples
 
 
-def _peak_ram_MB(folder: Path) -> float:
-    """Largest RSS in MB of 1024 x 1024 bytes, as published; NaN if no sample is there."""
-    path = next((folder / n for n in RSS_NAMES if (folder / n).exists()), None)
-    if path is None:
-        return NAN
-    rss_kb = read_rss(path)["rss_kb"]
-    return float(rss_kb.max()) / 1024 if len(rss_kb) else NAN
-
-
-def read_rss(path: Path) -> pd.DataFrame:
-    """`time_ns` (missing in the older rss.log) and `rss_kb`; lines that are not whole numbers are left out."""
-    has_time = path.suffix == ".csv"
-    names = ["time_ns", "rss_kb"] if has_time else ["rss_kb"]
-    frame = pd.read_csv(path, header=0 if has_time else None, names=names, dtype=str, on_bad_lines="skip")
-    return frame.apply(pd.to_numeric, errors="coerce").dropna().astype("int64")
+def _ack_note(row: dict) -> str:
+    """Says that the response header came long before the first token, where that could be mistaken for the edge."""
+    if not row.get("ack_to_first_token_ms", NAN) > row.get("sample_ms", NAN):
+        return ""
+    return f"headers came {row['ack_to_first_token_ms']:.0f} ms before the first token; phases are split at the token"

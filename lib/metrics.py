@@ -48,8 +48,8 @@ ALL = (
     _m("rl_p99_ms", "ms", "Request latency p99", "99th percentile of request latency", "I.11", "low", 1),
     _m("p50_decode_s", "s", "Decode duration p50", "median of request end - first token", "I.5", digits=3),
     _p("total_power_W", "W", "Total power", "median of all samples in the cell's window", "I.2", "low"),
-    _p("prefill_power_W", "W", "Prefill power", "median of the samples inside prefill; the fit where there are few", "I.5", "low"),
-    _p("decode_power_W", "W", "Decode power", "median of the samples inside decode; the fit where there are few", "I.5", "low"),
+    _p("prefill_power_W", "W", "Prefill power", "median of the samples inside prefill; a fit if few", "I.5", "low"),
+    _p("decode_power_W", "W", "Decode power", "median of the samples inside decode; a fit if few", "I.5", "low"),
     _p("prefill_J", "J", "Prefill energy", "prefill_power_W x ttft_s", "I.5", "low"),
     _p("decode_J", "J", "Decode energy", "decode_power_W x p50_decode_s", "I.5", "low"),
     _p("total_J", "J", "Request energy", "prefill_J + decode_J", "I.5", "low"),
@@ -72,6 +72,11 @@ ALL = (
     _p("e_freq_MHz", "MHz", "E-cluster clock", "mean over samples above 0 MHz", "I.14", digits=0),
     _p("e_active_pct", "%", "E-cluster residency", "mean over all samples", "I.14", digits=1),
 )  # fmt: skip
+
+ALSO_FROM_POWER = (
+    "net_total_J", "prefill_integral_J", "decode_integral_J", "total_integral_J", "estimators_apart_pct",
+)  # fmt: skip
+"""Columns that are no metric of the report and yet follow from power: void in a warm-up cell like those above."""
 
 BY_NAME = {metric.name: metric for metric in ALL}
 

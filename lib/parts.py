@@ -1,8 +1,17 @@
-"""What one cell gave, kept as a row and two small Parquet files, and the joining of all cells into a run's tables."""
+"""What one cell gave, kept as a row and two small Parquet files, and the joining of all cells into a run's tables.
+
+    python -m lib.parts RUN_FOLDER      a worker: reads a cell's folder a line, answers each with a line
+
+Parts are a cache: they hold nothing that the raw artifacts do not.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -24,6 +33,12 @@ REQUEST_COLUMNS = (
 _TEXT = ("phase", "thermal_pressure", "token_source", "error", "prompt_sha256")
 _WHOLE = ("index", "start_ns", "ack_ns", "end_ns")
 KEYS = ("backend", "model", "ctx", "gen")
+ENDINGS = ("json", "requests.parquet", "samples.parquet")
+
+
+def files(run_dir: Path, folder: Path) -> list[Path]:
+    """The three parts of a cell, there or not."""
+    return [_part(run_dir, folder, ending) for ending in ENDINGS]
 
 
 def _part(run_dir: Path, folder: Path, ending: str) -> Path:
@@ -31,8 +46,11 @@ def _part(run_dir: Path, folder: Path, ending: str) -> Path:
 
 
 def make(run_dir: Path, folder: Path) -> None:
-    """Read one cell and keep what it gave."""
-    row, requests, samples = cell.read_whole(folder)
+    """Read one cell and keep what it gave. Whatever its files do to the reader, the other cells must not lose by it."""
+    try:
+        row, requests, samples = cell.read_whole(folder)
+    except Exception as e:
+        row, requests, samples = cell.unreadable(folder, e), pd.DataFrame(), pd.DataFrame()
     row["folder"] = str(folder.relative_to(run_dir))
     _write(_part(run_dir, folder, "requests.parquet"), row, requests, REQUEST_COLUMNS)
     _write(_part(run_dir, folder, "samples.parquet"), row, samples, SAMPLE_COLUMNS)
@@ -56,7 +74,19 @@ def _write(path: Path, row: dict, frame: pd.DataFrame, columns: tuple[str, ...])
     for place, key in enumerate(KEYS):
         wide.insert(place, key, row[key])
     table = pa.Table.from_pandas(wide, schema=_schema(columns), preserve_index=False)
-    pq.write_table(table, path, compression="zstd")
+    with _draft(path) as draft:
+        pq.write_table(table, draft, compression="zstd")
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[Path]:
+    """A name of this process's own to write to; what is there at the end appears whole under `path`."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def join(run_dir: Path, folders: list[Path]) -> None:
@@ -75,30 +105,40 @@ def join(run_dir: Path, folders: list[Path]) -> None:
 
 def _write_cells(rows: list[dict], path: Path) -> None:
     frame = _void_first_cells(pd.DataFrame(rows)).sort_values(["backend", "model", "gen", "ctx"], ignore_index=True)
-    draft = path.with_suffix(".tmp")
-    frame.to_parquet(draft, index=False)
-    draft.replace(path)
+    with _draft(path) as draft:
+        frame.to_parquet(draft, index=False)
 
 
 def _void_first_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """The warm-up rule for servers whose cells do not say which came first: void the one whose requests began earliest.
 
-    Our own cells say so themselves (`first_of_life` in cell.json); folders of the earlier scripts do not.
+    Our own cells say so themselves (`first_of_life` in cell.json); folders of the earlier scripts do not. A cell of
+    which no request succeeded did not run.
     """
-    ran = frame[frame["first_start_ns"].notna()]
-    for _, own in ran.groupby(["backend", "model"]):
-        if not own["warmup"].any():
+    ran = frame[frame["first_start_ns"].notna() & (frame["state"] != "failed")]
+    for (backend, model), own in ran.groupby(["backend", "model"]):
+        if not frame.loc[(frame["backend"] == backend) & (frame["model"] == model), "says_warmup"].any():
             first = own["first_start_ns"].idxmin()
-            for name, value in cell.void().items():
-                frame.loc[first, name] = value
             frame.loc[first, "warmup"] = True
+            if frame.loc[first, "state"] == "ok":
+                for name, value in cell.void().items():
+                    frame.loc[first, name] = value
     return frame
 
 
 def _concatenate(pieces: list[Path], schema: pa.Schema, path: Path) -> None:
     """One file from many, piece by piece, so that a run of millions of samples needs the memory of one cell."""
-    draft = path.with_suffix(".tmp")
-    with pq.ParquetWriter(draft, schema, compression="zstd") as out:
+    with _draft(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as out:
         for piece in pieces:
             out.write_table(pq.read_table(piece, schema=schema))
-    draft.replace(path)
+
+
+def main() -> None:
+    run_dir = Path(sys.argv[1])
+    for line in sys.stdin:
+        make(run_dir, Path(line.rstrip("\n")))
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,23 +6,31 @@ each measured request. With several requests at once, prefill is "any prefill ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 PHASES = ("prefill", "decode")
+ALL = (*PHASES, "between")
 # The published median wants this many samples that lie wholly inside a phase; below it the fit leads.
 ENOUGH_INSIDE = 10
 # A fit needs this much of a phase under samples, in units of one sample; with less there is no power to speak of.
 MIN_FIT_SAMPLES = 2.0
+# Worst standard error, as a share of the power, and worst condition number with which a fit may lead.
+MAX_FIT_ERROR, MAX_CONDITION = 0.05, 30.0
 # Share of the requests' time that must lie under power samples; below it log and requests do not belong together.
 MIN_COVERAGE = 0.5
+# The counters count whole millijoules: rounding alone leaves this much, root mean square.
+COUNTER_J = 1e-3 / np.sqrt(6)
+# A clock surer than this needs no alignment.
+MIN_SHIFT_S = 5e-5
 _EDGE_S = 1e-6  # float64 epoch seconds resolve 0.24 us; a sample may stick out by this much and still count as inside
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Phases on the wall clock as sorted edges: `prefill` and `busy` are (n, 2) arrays of start and end, epoch seconds."""
+    """Phases on the wall clock, sorted: `prefill` and `busy` are (n, 2) arrays of start and end, epoch seconds."""
 
     prefill: np.ndarray
     busy: np.ndarray
@@ -31,6 +39,11 @@ class Windows:
     def span(self) -> tuple[float, float]:
         """First start and last end, epoch seconds."""
         return float(self.busy[0, 0]), float(self.busy[-1, 1])
+
+    def length_s(self, phase: str) -> float:
+        """Time of prefill or decode over all requests, s."""
+        prefill_s = float(np.sum(self.prefill[:, 1] - self.prefill[:, 0]))
+        return prefill_s if phase == "prefill" else float(np.sum(self.busy[:, 1] - self.busy[:, 0])) - prefill_s
 
 
 def windows(start_s: np.ndarray, ttft_s: np.ndarray, end_s: np.ndarray) -> Windows:
@@ -71,12 +84,15 @@ class Split:
 
     def inside(self, phase: str) -> np.ndarray:
         """Mask of the samples that lie wholly inside the phase."""
-        return getattr(self, f"{phase}_s") >= self.elapsed_s - _EDGE_S
+        return (getattr(self, f"{phase}_s") >= self.elapsed_s - _EDGE_S) & (self.elapsed_s > 0)
 
 
 def split(times_s: np.ndarray, elapsed_s: np.ndarray, found: Windows) -> Split:
-    """Cut samples (end times in epoch seconds, lengths in seconds) at the phases' edges. Lost time is nobody's."""
-    times_s, elapsed_s = np.asarray(times_s, float), np.asarray(elapsed_s, float)
+    """Cut samples (end times in epoch seconds, lengths in seconds) at the phases' edges. Lost time is nobody's.
+
+    A sample without time or length (NaN) counts as of length 0 and lies outside.
+    """
+    times_s, elapsed_s = _known(np.asarray(times_s, float), np.asarray(elapsed_s, float))
     begin_s = times_s - elapsed_s
     middle_s = times_s - elapsed_s / 2
     parts = {}
@@ -89,6 +105,11 @@ def split(times_s: np.ndarray, elapsed_s: np.ndarray, found: Windows) -> Split:
         between_s=parts["span"] - parts["busy"],
         midpoint=_phase_at(middle_s, found),
     )
+
+
+def _known(times_s: np.ndarray, elapsed_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    known = np.isfinite(times_s) & np.isfinite(elapsed_s)
+    return np.where(known, times_s, -1.0), np.where(known, elapsed_s, 0.0)
 
 
 def _phase_at(when_s: np.ndarray, found: Windows) -> np.ndarray:
@@ -105,20 +126,130 @@ def _phase_at(when_s: np.ndarray, found: Windows) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Power of each phase by least squares, W, with its standard error, W; NaN where it cannot be had.
+
+    `shift_s` is what was added to the samples' times for it; `condition` that of the overlaps, columns of length 1.
+    """
+
+    power_W: dict[str, float]
+    error_W: dict[str, float]
+    condition: float
+    residual_J: float
+    rows: int
+    shift_s: float = 0.0
+
+    def leads(self, phase: str) -> bool:
+        """Whether it is sure enough of this phase to be quoted."""
+        power_W = self.power_W[phase]
+        return power_W > 0 and self.error_W[phase] <= MAX_FIT_ERROR * power_W and self.condition <= MAX_CONDITION
+
+
+def fit(power_W: np.ndarray, parts: Split) -> Fit:
+    """Mean power of prefill, decode and the time between, by least squares on the samples' overlaps with them.
+
+    Each sample's energy is modelled as the sum of overlap x power, which uses straddling samples too. Rows are in
+    joules because the counters round energy, not power. A phase with less than two samples' worth of overlap is NaN;
+    samples that touch it, or that reach outside the span, are left out.
+    """
+    overlap_s = np.column_stack([getattr(parts, f"{n}_s") for n in ALL])
+    known = ~np.isnan(power_W) & (parts.elapsed_s > 0)
+    typical_s = np.median(parts.elapsed_s[known]) if known.any() else np.nan
+    enough = overlap_s[known].sum(axis=0) >= MIN_FIT_SAMPLES * typical_s
+    use = known & (np.abs(overlap_s[:, enough].sum(axis=1) - parts.elapsed_s) < _EDGE_S)
+    solved = _solve(overlap_s[use][:, enough], power_W[use] * parts.elapsed_s[use])
+    names = [n for n, is_enough in zip(ALL, enough, strict=True) if is_enough]
+    nothing = dict.fromkeys(ALL, float("nan"))
+    power, error = (nothing | dict(zip(names, map(float, v), strict=True)) for v in solved[:2])
+    return Fit(power, error, *solved[2:], rows=int(use.sum()))
+
+
+def _solve(overlap_s: np.ndarray, energy_J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Powers, their standard errors, condition number, and the root mean square residual in J."""
+    rows, unknowns = overlap_s.shape
+    lost = np.full(unknowns, np.nan)
+    if not unknowns or rows <= unknowns:
+        return lost, lost, float("inf"), float("inf")
+    lengths = np.linalg.norm(overlap_s, axis=0)
+    if not lengths.all():
+        return lost, lost, float("inf"), float("inf")
+    left, strength, right = np.linalg.svd(overlap_s / lengths, full_matrices=False)
+    if strength[-1] < 1e-6 * strength[0]:
+        return lost, lost, float("inf"), float("inf")
+    power_W = right.T @ (left.T @ energy_J / strength) / lengths
+    residual_J = energy_J - overlap_s @ power_W
+    noise_J = max(float(np.sqrt(np.sum(residual_J**2) / (rows - unknowns))), COUNTER_J)
+    error_W = noise_J * np.linalg.norm(right.T / strength, axis=1) / lengths
+    return power_W, error_W, float(strength[0] / strength[-1]), float(np.sqrt(np.mean(residual_J**2)))
+
+
+def aligned_fit(
+    power_W: np.ndarray, times_s: np.ndarray, elapsed_s: np.ndarray, found: Windows, bound_s: float
+) -> Fit:
+    """The fit at the shift of all samples' times, within +-bound_s, at which it describes the steps of power best.
+
+    The rebuilt clock of a short log is known to several milliseconds only: whole seconds pass too seldom. The power
+    itself steps at the phases' edges, so the samples around them say where in that bound the log lies. The bound is
+    the clock's own and is never exceeded; in a long log it is about a millisecond and this does next to nothing.
+    """
+    near = _near_edges(times_s, elapsed_s, found, bound_s)
+
+    def at(shift_s: float) -> Fit:
+        parts = split(times_s[near] + shift_s, elapsed_s[near], found)
+        return replace(fit(power_W[near], parts), shift_s=float(shift_s))
+
+    still = at(0.0)
+    shift_s = _best_shift(at, still, bound_s, elapsed_s) if bound_s > MIN_SHIFT_S and still.rows else 0.0
+    return replace(fit(power_W, split(times_s + shift_s, elapsed_s, found)), shift_s=shift_s)
+
+
+def _near_edges(times_s: np.ndarray, elapsed_s: np.ndarray, found: Windows, bound_s: float) -> np.ndarray:
+    """Mask of the samples that a shift can bring across an edge, and their neighbours; the rest say nothing of it."""
+    edges = np.sort(np.concatenate([found.prefill.ravel(), found.busy.ravel()]))
+    pad_s = bound_s + 1.5 * np.nanmedian(elapsed_s) if len(elapsed_s) else 0.0
+    return np.searchsorted(edges, times_s + pad_s) > np.searchsorted(edges, times_s - elapsed_s - pad_s)
+
+
+def _best_shift(at: Callable[[float], Fit], still: Fit, bound_s: float, elapsed_s: np.ndarray) -> float:
+    """Least squares of the samples and of the shift itself, which a third of the bound is held to be usual for.
+
+    With noisy power the samples say little and the shift stays near 0; with steady power they decide.
+    """
+    count = 2 * min(100, max(4, int(np.ceil(8 * bound_s / np.nanmedian(elapsed_s))))) + 1
+    tried = [at(s) for s in np.linspace(-bound_s, bound_s, count)]
+    noise_J = max(min(f.residual_J for f in tried), COUNTER_J)
+
+    def cost(one: Fit) -> float:
+        return still.rows * (one.residual_J / noise_J) ** 2 + (3 * one.shift_s / bound_s) ** 2
+
+    best, step_s = min(tried, key=cost), 2 * bound_s / (count - 1)
+    low_s, high_s = max(-bound_s, best.shift_s - step_s), min(bound_s, best.shift_s + step_s)
+    golden = (np.sqrt(5) - 1) / 2
+    while high_s - low_s > MIN_SHIFT_S:
+        left, right = at(high_s - golden * (high_s - low_s)), at(low_s + golden * (high_s - low_s))
+        low_s, high_s = (low_s, right.shift_s) if cost(left) < cost(right) else (left.shift_s, high_s)
+        best = min(best, left, right, key=cost)
+    return best.shift_s
+
+
+@dataclass(frozen=True)
 class PhasePower:
     """Power of one phase by three estimators, in watts; NaN where there is none, with `reason` then saying why.
 
     `median_W`: median of the samples wholly inside (published method), or by midpoint where fewer than ten are.
-    `fit_W`: least squares over all samples on their overlap fractions. `integral_W`: energy under the samples over time.
-    `power_W` is the one to quote: the median where ten samples lie inside, else the fit, else the median by midpoint;
-    `estimator` names it. `samples` counts those inside, `samples_midpoint` those by midpoint.
+    `fit_W`: least squares over all samples on their overlaps, `fit_error_W` its standard error. `integral_W`: energy
+    under the samples over time. `power_W` is the one to quote: the median where ten samples lie inside, else the fit
+    where it is sure enough, else the median by midpoint; `estimator` (median, fit, midpoint) names it. `samples` counts
+    those inside, `samples_midpoint` those by midpoint; `length_s` is the phase's time over all requests.
     """
 
     power_W: float
     estimator: str
     median_W: float
     fit_W: float
+    fit_error_W: float
     integral_W: float
+    length_s: float
     covered_s: float
     coverage_pct: float
     samples: int
@@ -126,46 +257,23 @@ class PhasePower:
     reason: str
 
 
-def fit(power_W: np.ndarray, parts: Split) -> dict[str, float]:
-    """Mean power of prefill, decode and the time between, W, by least squares on overlap fractions.
-
-    Each sample's power is modelled as the time-weighted mean of the phases' powers, which uses straddling samples too.
-    Samples are weighted by their length, since the counters quantise energy and not power. A phase with less than
-    two samples' worth of overlap is NaN; samples that touch it, or that reach outside the span, are left out.
-    """
-    names = ("prefill", "decode", "between")
-    overlap_s = np.column_stack([getattr(parts, f"{n}_s") for n in names])
-    known = ~np.isnan(power_W)
-    typical_s = np.median(parts.elapsed_s[known]) if known.any() else np.nan
-    enough = overlap_s[known].sum(axis=0) >= MIN_FIT_SAMPLES * typical_s
-    tiles = np.abs(overlap_s[:, enough].sum(axis=1) - parts.elapsed_s) < _EDGE_S
-    use = known & tiles
-    result = dict.fromkeys(names, float("nan"))
-    if use.sum() >= max(2, enough.sum()) and enough.any():
-        # Rows in joules: overlap (s) x power (W) = energy (J), whose rounding error is the same in every row.
-        values, _, rank, _ = np.linalg.lstsq(
-            overlap_s[use][:, enough], power_W[use] * parts.elapsed_s[use], rcond=None
-        )  # fmt: skip
-        if rank == enough.sum():
-            result |= dict(zip(np.array(names)[enough], map(float, values), strict=True))
-    return result
-
-
-def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, fitted: dict[str, float]) -> PhasePower:
+def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, fitted: Fit) -> PhasePower:
     """Power of `phase` from samples' power in watts (NaN where a rail is missing) and their split."""
     known = ~np.isnan(power_W)
     inside, near = known & parts.inside(phase), known & (parts.midpoint == phase)
     chosen = inside if inside.sum() >= ENOUGH_INSIDE else near
     median_W = float(np.median(power_W[chosen])) if chosen.any() else float("nan")
     overlap_s = np.where(known, getattr(parts, f"{phase}_s"), 0.0)
-    covered_s, length_s = float(overlap_s.sum()), _length_s(phase, found)
-    value_W, estimator = _leading(int(inside.sum()), median_W, fitted[phase])
+    covered_s, length_s = float(overlap_s.sum()), found.length_s(phase)
+    value_W, estimator = _leading(phase, int(inside.sum()), median_W, fitted)
     return PhasePower(
         power_W=value_W,
         estimator=estimator,
         median_W=median_W,
-        fit_W=fitted[phase],
+        fit_W=fitted.power_W[phase],
+        fit_error_W=fitted.error_W[phase],
         integral_W=float(np.nansum(power_W * overlap_s) / covered_s) if covered_s else float("nan"),
+        length_s=length_s,
         covered_s=covered_s,
         coverage_pct=100 * covered_s / length_s if length_s else float("nan"),
         samples=int(inside.sum()),
@@ -174,29 +282,9 @@ def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, f
     )
 
 
-def _leading(inside: int, median_W: float, fit_W: float) -> tuple[float, str]:
+def _leading(phase: str, inside: int, median_W: float, fitted: Fit) -> tuple[float, str]:
     if inside >= ENOUGH_INSIDE:
         return median_W, "median"
-    if fit_W > 0:
-        return fit_W, "fit"
+    if fitted.leads(phase):
+        return fitted.power_W[phase], "fit"
     return (median_W, "midpoint") if not np.isnan(median_W) else (float("nan"), "")
-
-
-def _length_s(phase: str, found: Windows) -> float:
-    prefill_s = float(np.sum(found.prefill[:, 1] - found.prefill[:, 0]))
-    if phase == "prefill":
-        return prefill_s
-    return float(np.sum(found.busy[:, 1] - found.busy[:, 0])) - prefill_s
-
-
-def conservation_pct(times_s: np.ndarray, power_W: np.ndarray, parts: Split, found: Windows) -> float:
-    """Energy of prefill, decode and between against that of the samples clipped to the span, in percent off.
-
-    The clipping is done on the samples' own edges and not through the phases, so that it can disagree. NaN if no sample
-    reaches into the span.
-    """
-    first_s, last_s = found.span
-    clipped_s = np.minimum(times_s, last_s) - np.maximum(times_s - parts.elapsed_s, first_s)
-    whole_J = np.nansum(power_W * np.clip(clipped_s, 0, None))
-    phases_J = sum(np.nansum(power_W * getattr(parts, f"{n}_s")) for n in ("prefill", "decode", "between"))
-    return float(100 * (phases_J / whole_J - 1)) if whole_J else float("nan")
