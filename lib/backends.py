@@ -40,9 +40,7 @@ class Backend:
     model_field = "default_model"
     reasons: tuple[str, ...] = ()
 
-    def command(
-        self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()
-    ) -> list[str]:
+    def command(self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()) -> list[str]:
         """The command line that serves `model_path` on loopback, run from the repository root.
 
         extra_flags come last, so that they win over the benchmark's own. BackendError if there is no such
@@ -55,9 +53,7 @@ class Backend:
         raise NotImplementedError
 
     def tokenize(self, base_url: str, model_path: Path) -> Callable[[str], int]:
-        """A function that counts the tokens of a text as the server does, without template and special
-        tokens.
-        """
+        """A function that counts a text's tokens as the server does, without template and specials."""
         raise NotImplementedError
 
     def request_extras(self, model_path: Path) -> dict:
@@ -65,8 +61,7 @@ class Backend:
         return {}
 
     def environment(self) -> dict[str, str]:
-        """Variables to add to the server's environment: no network, and nothing outside the project's
-        cache.
+        """Variables to add to the server's environment: no network, nothing outside the project's cache.
 
         The hub folder has to exist, or MLX-LM answers /v1/models with an empty body. MLX keeps the kernels
         that it compiles under TMPDIR; in the cache they are found again, and nobody else can put one there.
@@ -92,9 +87,7 @@ class Backend:
 
     @staticmethod
     def is_unsupported(reason: str) -> bool:
-        """Whether `reason` says that the server does not know this kind of model, so that trying again is
-        useless.
-        """
+        """Whether `reason` says that the server does not know this kind of model: no use in trying again."""
         return bool(_UNSUPPORTED.search(reason))
 
 
@@ -116,9 +109,7 @@ class LlamaCpp(Backend):
         "--ignore-eos", "--no-cache-prompt", "--cache-ram", "0",
     )  # fmt: skip
 
-    def command(
-        self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()
-    ) -> list[str]:
+    def command(self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()) -> list[str]:
         where = ["-m", str(model_path), "--host", HOST, "--port", str(port), "-c", str(ctx_size)]
         return [*self.program(), *where, *self.flags, *extra_flags]
 
@@ -171,9 +162,7 @@ class MlxLm(Backend):
     )
     flags = ("--prompt-cache-size", "0", "--decode-concurrency", "1", "--prompt-concurrency", "1")
 
-    def command(
-        self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()
-    ) -> list[str]:
+    def command(self, model_path: Path, port: int, ctx_size: int, extra_flags: Iterable[str] = ()) -> list[str]:
         """mlx_lm.server has no context size: memory grows with what is asked of it."""
         where = ["--model", str(model_path), "--host", HOST, "--port", str(port)]
         return [sys.executable, "-m", "mlx_lm", "server", *where, *self.flags, *extra_flags]

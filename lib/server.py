@@ -32,8 +32,9 @@ LOG_TAIL_BYTES = 200_000
 
 
 class ServerError(TinymoeError):
-    """A server that does not start, does not answer, or has died. `unsupported`: its backend does not know
-    the model at all, so that there is nothing to try again.
+    """A server that does not start, does not answer, or has died.
+
+    unsupported: its backend does not know this kind of model, so that there is nothing to try again.
     """
 
     def __init__(self, message: str, unsupported: bool = False):
@@ -187,7 +188,7 @@ class Server:
         return usage | {"seconds": time.perf_counter() - began}
 
     def _ask(self, prompt: str, tokens: int, timeout_s: float) -> dict[str, int]:
-        """One chat request; its prompt and completion tokens as the server counts them. Raises
+        """One chat request: its prompt and completion tokens, as the server counts them, or
         httpx.HTTPError.
         """
         body = {
@@ -204,11 +205,10 @@ class Server:
         return {key: usage[key] for key in ("prompt_tokens", "completion_tokens")}
 
     def stop(self) -> None:
-        """End the process and its children: SIGTERM, then SIGKILL for what is left. Close connections to it
-        first.
+        """End the process and its children: SIGTERM, then SIGKILL for what is left.
 
-        Only what still has the pid and start time noted is signalled; nothing happens if it has ended
-        already.
+        Connections to it have to be closed before: llama.cpp waits for a client that does not read. Only a
+        process with the pid and start time noted is signalled; nothing happens if it has ended already.
         """
         if self._process is None or self._popen is None:
             return

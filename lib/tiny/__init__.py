@@ -25,13 +25,13 @@ class TinyError(TinymoeError):
 
 
 def ensure(model: Model, backend: str, cache: Path, ctx: int = CTX, eos_prone: bool = False) -> Path:
-    """Path of the tiny model for `backend`, made now if the cache lacks it: a GGUF file or an MLX-LM
-    folder.
+    """Path of the tiny model for `backend`: a GGUF file or an MLX-LM folder, made now if there is none.
 
     cache: the project's cache; models lie in `cache/models`. ctx: longest context in tokens. eos_prone: a
-    variant that ends its text at once, for tests. A model's file name carries a hash of the code that makes
-    it, of the seed and of ctx, so that a change of any of them makes a new one. It appears under its name
-    complete or not at all. TinyError if there is none to make.
+    variant that ends its text at once, for tests. TinyError if there is none to make.
+
+    The name carries a hash of the code that makes the model, of the seed and of ctx, so that a change of
+    any of them makes a new one. It appears complete or not at all.
     """
     if not model.tiny:
         raise TinyError(f"{model.name} is not a tiny model; choose a tiny one of lib/models.py")
@@ -46,9 +46,7 @@ def ensure(model: Model, backend: str, cache: Path, ctx: int = CTX, eos_prone: b
 
 
 def _make(model: Model, backend: str, path: Path, ctx: int, eos_prone: bool) -> None:
-    """Write the model beside `path`, then rename. Another process may do the same at the same time: one
-    wins.
-    """
+    """Write the model beside `path`, then rename it. Another process may do the same meanwhile: one wins."""
     weights = importlib.import_module("lib.tiny.weights")
     shape = importlib.import_module("lib.tiny.shapes").SHAPES[model.name]
     values = weights.make(shape, eos_prone=eos_prone)

@@ -133,9 +133,7 @@ EXTRAS = {
 
 
 def _rope_factors(s: Shape) -> np.ndarray:
-    """gemma4 turns only a quarter of the channels in its full-attention layers: the others turn infinitely
-    slowly.
-    """
+    """Divisors of the rotation's speed: full attention in gemma4 turns only a quarter of its channels."""
     factors = np.full(s.head_dim // 2, 1e30, np.float32)
     factors[: s.head_dim // 8] = 1
     return factors

@@ -1,9 +1,11 @@
 """Dimensions of the six tiny models. One shape serves both backends.
 
-Each keeps the plan of the model it stands for: which layers attend, which slide, convolve or scan, where
-the experts are. The sizes are a compromise on a CPU: MLX-LM multiplies at about 1 GFLOP/s there, so 500
-prompt tokens a second leave room for about a million parameters a token, while llama.cpp would need ten
-times as many to be slow enough for a power meter. Width and depth are as large as MLX-LM bears.
+Each keeps the plan of the model it stands for: which layers attend, slide, convolve or scan, and where the
+experts are. gemma4's are dense, with per-layer embeddings, as the real ones are; unlike there, every layer
+has its own keys and values.
+
+The sizes are what MLX-LM bears on a CPU. It multiplies at about 1 GFLOP/s there, so that a million parameters
+a token make 500 prompt tokens a second. llama.cpp is some eight times faster on the same model.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Shape:
-    """layers, width (channels), heads, kv_heads, head_dim; ff: hidden size of a dense feed-forward block;
-    experts, experts_used, expert_ff, shared_ff: mixture of experts; 0 where there are none;
-    dense_layers: first layers without experts; full: layers with full attention, the others slide (`window`),
-    convolve or scan; state, ssm_heads: Mamba-2; per_layer: channels of the per-layer embeddings;
-    tied: the output matrix is the embedding; embed_scale: what the architecture multiplies embeddings by."""
+    """Sizes of one model; 0 or () for what it does not have.
+
+    width: channels. ff: hidden size of a dense feed-forward block. experts, experts_used, expert_ff,
+    shared_ff: mixture of experts. dense_layers: the first layers, which have no experts. full: the layers
+    with full attention; the others slide over `window` tokens, convolve or scan. state, ssm_heads: Mamba-2.
+    per_layer: channels of the per-layer embeddings. tied: the output matrix is the embedding. embed_scale:
+    what the architecture multiplies embeddings by.
+    """
 
     architecture: str
     layers: int
@@ -64,9 +69,7 @@ SHAPES = {
         "afmoe", 4, full=(3,), window=2048, dense_layers=1, shared_ff=64, embed_scale=128**0.5, **_MOE
     ),
     "tiny-smallthinker": Shape("smallthinker", 8, full=(3, 7), window=4096, rope_base=1.5e6, **_MOE),
-    "tiny-granite4-h": Shape(
-        "granitehybrid", 4, ff=64, full=(3,), experts=16, experts_used=2, shared_ff=64, tied=True
-    ),
+    "tiny-granite4-h": Shape("granitehybrid", 4, ff=64, full=(3,), experts=16, experts_used=2, shared_ff=64, tied=True),
     "tiny-gemma4-e2b": _GEMMA,
     "tiny-gemma4-e4b": replace(_GEMMA, layers=6, kv_heads=2, full=(2, 5)),
 }

@@ -1,5 +1,4 @@
-"""A small byte-level BPE tokenizer, learnt from the text below in a fixed way, so that every machine gets
-the same.
+"""A small byte-level BPE tokenizer, learnt from the text below, the same on every machine.
 
 Both servers are given the same data: llama.cpp inside the GGUF, MLX-LM as tokenizer.json.
 """
@@ -61,8 +60,10 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """tokens by id (`plain` pieces of text, then the special ones), merges in order of rank, ids of what may
-    never be sampled (`banned`: all that is not printable ASCII)."""
+    """tokens: by id, the first `plain` are pieces of text, the others special. merges: in order of rank.
+
+    banned: ids that are never to be sampled: all that is not printable ASCII.
+    """
 
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
@@ -75,9 +76,7 @@ class Tokenizer:
 
 
 def byte_symbols() -> list[str]:
-    """The character that stands for each byte value in byte-level BPE: itself if it prints, else one from
-    U+0100.
-    """
+    """The character for each byte value in byte-level BPE: itself if it prints, else one from U+0100 on."""
     prints = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     spare = itertools.count(0x100)
     return [chr(b) if b in prints else chr(next(spare)) for b in range(256)]
@@ -149,9 +148,7 @@ def _fast_tokenizer(tok: Tokenizer) -> dict:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": i, "content": t, **flags} for i, t in enumerate(tok.tokens) if i >= tok.plain
-        ],
+        "added_tokens": [{"id": i, "content": t, **flags} for i, t in enumerate(tok.tokens) if i >= tok.plain],
         "normalizer": None,
         "pre_tokenizer": byte_level,
         "post_processor": None,

@@ -27,9 +27,10 @@ MATRIX, PLAIN = "matrix", "plain"
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor: name without ".weight" as llama.cpp has it ("blk.0.attn_q"), values as PyTorch lays them
-    out (out, in), kind (a MATRIX may be quantised, a PLAIN one stays float32), share of it that one token
-    uses.
+    """One tensor.
+
+    name: llama.cpp's, without ".weight" ("blk.0.attn_q"). value: float32 as PyTorch lays it out, (..., out,
+    in). kind: a MATRIX may be quantised, a PLAIN one stays float32. used: the share that one token uses.
     """
 
     name: str
@@ -55,9 +56,7 @@ def make(shape: Shape, seed: int = SEED, eos_prone: bool = False) -> list[Weight
 
 
 def _uniform(seed: int, name: str, dims: tuple[int, ...], std: float) -> np.ndarray:
-    """Random values that depend on seed and name only. Uniform, because a normal draw calls the machine's
-    libm.
-    """
+    """Random values from seed and name alone: uniform, since a normal draw calls the machine's libm."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     return (rng.random(dims, dtype=np.float32) - np.float32(0.5)) * np.float32(std * math.sqrt(12))
 
@@ -126,9 +125,7 @@ class _Layer:
         ones[0] = 0
         return self._plain(name, ones)
 
-    def _matrix(
-        self, name: str, *dims: int, gain: float = 1.0, kind: str = MATRIX, used: float = 1.0
-    ) -> Weight:
+    def _matrix(self, name: str, *dims: int, gain: float = 1.0, kind: str = MATRIX, used: float = 1.0) -> Weight:
         """Random matrix (..., out, in) whose output is about `gain` times as large as its input."""
         full = self._name(name)
         return Weight(full, _uniform(self.seed, full, dims, gain / math.sqrt(dims[-1])), kind, used)
