@@ -9,6 +9,7 @@ are confined to a small convex region. The estimate is the mean over that region
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,10 @@ SHORT_S = 10.0
 """Below this span drift moves a sample less than the other doubts, and is taken as 0."""
 LOOKAHEAD_S = 20.0
 LATE_SHARE = 0.05
+LATE_SECONDS = 0.25
+"""Largest share of seconds with a stamp read late, in the whole log and in the seconds before a contradiction."""
+LATE_S = 0.25
+"""A stamp is read at most so much after the end of its sample."""
 
 
 class Gap(NamedTuple):
@@ -96,16 +101,18 @@ def _by_segments(stamps: np.ndarray, elapsed: np.ndarray, base: float) -> Clock:
     ends = np.cumsum(np.nan_to_num(elapsed, nan=0.0))
     cuts = _find_cuts(stamps, ends, elapsed)
     edges = [0, *cuts, len(stamps)]
-    lines = [_fit(stamps[a:b], ends[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    lines = [_fit(stamps[a:b], ends[a:b]) for a, b in pairwise(edges)]
     doubt = 0.0
     for k in range(1, len(lines)):
+        if np.isnan(elapsed[edges[k]]):
+            continue
         edges[k], extra = _place_cut(edges[k - 1], edges[k], stamps, ends, lines[k - 1], lines[k])
         doubt = max(doubt, extra)
     times = np.concatenate([line.at(ends[a:b]) for line, a, b in zip(lines, edges, edges[1:], strict=False)])
     roundtrip = _roundtrip(times, stamps)
     gaps = [_gap(i, times, elapsed) for i in edges[1:-1]]
     _never_back(times, elapsed, edges[1:-1])
-    spans = np.array([ends[b - 1] - ends[a] for a, b in zip(edges, edges[1:], strict=False)]) + 1e-9
+    spans = np.array([ends[b - 1] - ends[a] for a, b in pairwise(edges)]) + 1e-9
     drift = float(np.average([line.rate for line in lines], weights=spans)) * 1e6
     error = (max(line.bound for line in lines) + doubt) * 1000.0
     return Clock(times + base, error, drift, roundtrip, gaps)
@@ -139,9 +146,11 @@ def _gap(i: int, times: np.ndarray, elapsed: np.ndarray) -> Gap:
 
 def _never_back(times: np.ndarray, elapsed: np.ndarray, cuts: list[int]) -> None:
     """Shift what follows a step back, in place, so that each sample still ends after the one before."""
-    for i in cuts:
-        if times[i] < times[i - 1]:
-            times[i:] += times[i - 1] + np.nan_to_num(elapsed[i]) - times[i]
+    last = np.nan
+    for i, stop in pairwise([0, *cuts, len(times)]):
+        if times[i] < last:
+            times[i:] += last + np.nan_to_num(elapsed[i]) - times[i]
+        last = times[stop - 1] if np.isfinite(times[stop - 1]) else last
 
 
 # --- one segment -----------------------------------------------------------------------------------------------
@@ -205,7 +214,7 @@ def _drop_late(low, x_low, high, x_high, slack):
         worst = beyond.max()
         if worst <= 2 * slack:
             return keep, rate
-        keep &= beyond <= worst / 2
+        keep &= beyond <= 0.75 * worst
         if np.count_nonzero(~keep) > budget:
             return np.ones(len(low), dtype=bool), first_rate
         rate = _best_rate(low[keep], x_low[keep], high, x_high)
@@ -294,14 +303,19 @@ def _is_late(i: int, bottom: float, ceiling: float, low: np.ndarray, ends: np.nd
     if np.any(ahead + 1 < bottom - grown):
         return bottom - ceiling < 1.0
     repeated = np.any(ahead > ceiling + grown)
-    return not repeated and bottom - ceiling < 0.25
+    return not repeated and bottom - ceiling < LATE_S
 
 
 def _floor_without_late(start: int, i: int, top: float, low: np.ndarray, ends: np.ndarray) -> float:
-    """The lower end of the interval when at most two earlier stamps that exceed `top` were read late; else +inf."""
+    """The lower end of the interval without the earlier stamps above `top`, if those were read late; else +inf.
+
+    Late ones are few and late by little; before a step back nearly every second has one above.
+    """
     seen = low[start:i] - RATE_MAX * (ends[i] - ends[start:i])
     above = seen > top
-    if np.count_nonzero(above) > 2:
+    seconds = np.round(low[start:i] + ends[start:i])
+    few = max(2, LATE_SECONDS * np.unique(seconds[~np.isnan(seconds)]).size)
+    if np.unique(seconds[above]).size > few or np.nanmax(seen) - top > LATE_S:
         return np.inf
     rest = seen[~above & ~np.isnan(seen)]
     return float(rest.max()) if rest.size else -np.inf

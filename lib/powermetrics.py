@@ -50,10 +50,11 @@ def read(path: Path | str, fast: bool = True) -> pd.DataFrame:
     """
     path = Path(path)
     log = _read_log(path, fast)
-    frame = _frame(log)
-    frame, stale = _without_stale_blocks(frame, log.torn)
+    columns, stale = _without_stale_blocks(_columns(log), log.torn)
     notes = [_sentence(kind, *entry) for kind, entry in log.odd.items()] + stale
-    notes += _gpu_only(frame) + _checks(frame, log)
+    notes += _gpu_only(columns) + _checks(columns, log)
+    texts = {name: pd.Series(columns[name], dtype=object) for name in TEXTS}
+    frame = pd.DataFrame({**columns, **texts})
     frame.attrs = {"machine": log.machine, "os_build": log.build, "notes": notes}
     return frame
 
@@ -145,39 +146,40 @@ class _Source:
 # --- rows ---
 
 
-def _frame(log: TextLog | PlistLog) -> pd.DataFrame:
+Columns = dict[str, np.ndarray]
+
+
+def _columns(log: TextLog | PlistLog) -> Columns:
     """All rows: the fixed columns, then those of the clusters in the order in which they first appear."""
     clusters = dict.fromkeys(name for _, columns in log.pieces for name in columns if name not in COLUMNS)
-    names = [name for name in clusters if name.endswith(("_freq_MHz", "_active_pct"))]
     total = sum(count for count, _ in log.pieces)
-    data: dict[str, np.ndarray] = {}
-    for name in [*COLUMNS, *names]:
+    data: Columns = {}
+    for name in [*COLUMNS, *clusters]:
         data[name] = np.full(total, None, dtype=object) if name in TEXTS else np.full(total, np.nan)
     at = 0
     for count, columns in log.pieces:
         for name, values in columns.items():
-            if name in data:
-                data[name][at : at + count] = values
+            data[name][at : at + count] = values
         at += count
-    return pd.DataFrame({name: pd.Series(v, dtype=v.dtype) for name, v in data.items()})
+    return data
 
 
-def _without_stale_blocks(frame: pd.DataFrame, torn: set[int]) -> tuple[pd.DataFrame, list[str]]:
+def _without_stale_blocks(columns: Columns, torn: set[int]) -> tuple[Columns, list[str]]:
     """Leave out whole blocks of an older run: they follow foreign text and are dated before the block in front."""
-    back = np.flatnonzero(np.diff(frame["stamp_s"].to_numpy()) < -2.0)
-    start = next((int(i) + 1 for i in back if int(i) in torn), None)
+    stamps = columns["stamp_s"]
+    start = next((int(i) + 1 for i in np.flatnonzero(np.diff(stamps) < -2.0) if int(i) in torn), None)
     if start is None:
-        return frame, []
-    count = len(frame) - start
+        return columns, []
+    count = len(stamps) - start
     text = f"stale tail: {count} blocks after torn text, dated before block {start}; left out"
-    return frame.iloc[:start].reset_index(drop=True), [text]
+    return {name: values[:start] for name, values in columns.items()}, [text]
 
 
-def _gpu_only(frame: pd.DataFrame) -> list[str]:
+def _gpu_only(columns: Columns) -> list[str]:
     """Without any rail, the GPU section's power stands for the GPU rail, in place, and a note says so."""
-    if frame[list(RAILS)].notna().any(axis=None) or not frame["gpu_section_mW"].notna().any():
+    if any(np.isfinite(columns[rail]).any() for rail in RAILS) or np.isnan(columns["gpu_section_mW"]).all():
         return []
-    frame["gpu_mW"] = frame["gpu_section_mW"]
+    columns["gpu_mW"] = columns["gpu_section_mW"].copy()
     return ["no Processor section: gpu_mW is the GPU section's own figure"]
 
 
@@ -204,26 +206,26 @@ def _sentence(kind: str, count: int, offset: int, text: str) -> str:
     return _SENTENCES[kind].format(n=count, at=offset, text=text)
 
 
-def _checks(frame: pd.DataFrame, log: TextLog | PlistLog) -> list[str]:
+def _checks(columns: Columns, log: TextLog | PlistLog) -> list[str]:
     """What the numbers themselves say about the file."""
-    if frame.empty:
+    if not len(columns["stamp_s"]):
         return ["no samples: no whole block found"]
     checks = (_sum_note, _time_notes, _cores_note, _counter_notes)
-    notes = [note for check in checks for note in check(frame)]
-    return notes + (_summary_note(frame, log.summary) if log.summary else [])
+    notes = [note for check in checks for note in check(columns)]
+    return notes + (_summary_note(columns, log.summary) if log.summary else [])
 
 
-def _sum_note(frame: pd.DataFrame) -> list[str]:
-    off = (frame["combined_mW"] - frame["cpu_mW"] - frame["gpu_mW"] - frame["ane_mW"]).abs()
+def _sum_note(columns: Columns) -> list[str]:
+    off = np.abs(columns["combined_mW"] - columns["cpu_mW"] - columns["gpu_mW"] - columns["ane_mW"])
     bad = np.flatnonzero(off > 1.001)
     if not bad.size:
         return []
-    worst = f"first in block {bad[0] + 1}: {off.iloc[bad[0]]:.0f} mW"
+    worst = f"first in block {bad[0] + 1}: {off[bad[0]]:.0f} mW"
     return [f"rails: Combined is not CPU + GPU + ANE within 1 mW in {bad.size} blocks ({worst})"]
 
 
-def _time_notes(frame: pd.DataFrame) -> list[str]:
-    stamps, elapsed = frame["stamp_s"].to_numpy(), frame["elapsed_ms"].to_numpy() / 1e3
+def _time_notes(columns: Columns) -> list[str]:
+    stamps, elapsed = columns["stamp_s"], columns["elapsed_ms"] / 1e3
     notes = []
     steps = np.diff(stamps)
     for i in np.flatnonzero(steps - elapsed[1:] > GAP_S)[:20]:
@@ -237,15 +239,15 @@ def _time_notes(frame: pd.DataFrame) -> list[str]:
         notes.append(f"elapsed: missing in {count} headers")
     if count := int(np.isnan(stamps).sum()):
         notes.append(f"date: not a moment in {count} headers")
-    covered, span = np.nansum(elapsed[1:]), np.nanmax(stamps) - np.nanmin(stamps) if len(stamps) > 1 else 0.0
+    covered, span = np.nansum(elapsed[1:]), np.ptp(stamps[np.isfinite(stamps)]) if np.isfinite(stamps).any() else 0.0
     if covered > 1.02 * span + GAP_S:
         notes.append(f"second writer: blocks cover {covered:.1f} s of {span:.0f} s")
     return notes
 
 
-def _cores_note(frame: pd.DataFrame) -> list[str]:
+def _cores_note(columns: Columns) -> list[str]:
     counts: Counter[str] = Counter()
-    for names, count in Counter(frame["cluster_from_cores"].to_numpy()).items():
+    for names, count in Counter(columns["cluster_from_cores"].tolist()).items():
         counts.update({name: count for name in names.split(",")} if names else {})
     if not counts:
         return []
@@ -253,30 +255,32 @@ def _cores_note(frame: pd.DataFrame) -> list[str]:
     return [f"clusters: read 0 while their cores were busy, taken from the cores: {each}"]
 
 
-def _counter_notes(frame: pd.DataFrame) -> list[str]:
+def _counter_notes(columns: Columns) -> list[str]:
+    """Counters that stand still, or that are published in batches."""
     notes = []
-    busy = frame[[c for c in frame.columns if c.endswith("_active_pct") and c != "gpu_active_pct"]].max(axis=1)
-    cpu = frame["cpu_mW"].dropna()
-    if len(cpu) >= 10 and (cpu == 0).all() and busy.median() > 20:
+    cpu = columns["cpu_mW"]
+    if len(cpu) < 10 or not (cpu == 0).any():
+        return []
+    busy = [values for name, values in columns.items() if name.endswith("_active_pct") and name != "gpu_active_pct"]
+    if (cpu == 0).all() and busy and np.median(np.max(np.nan_to_num(busy), axis=0)) > 20:
         notes.append("rails: CPU Power is 0 in every block while cores are busy: not measured")
     for rail in ("combined_mW", "cpu_mW"):
-        values = frame[rail].to_numpy()
-        zero = values == 0
-        spike = np.flatnonzero(values > 4 * np.nanmean(values)) if np.isfinite(values).any() else np.array([])
-        if len(values) >= 10 and any(i >= 10 and zero[i - 10 : i].all() for i in spike.astype(int)):
+        values = columns[rail]
+        spikes = np.flatnonzero(values > 4 * np.nanmean(values)) if np.isfinite(values).any() else []
+        if any(i >= 10 and (values[i - 10 : i] == 0).all() for i in spikes):
             notes.append(f"rails: {rail} is 0 for ten blocks or more, then a spike: counters published in batches")
     return notes
 
 
-def _summary_note(frame: pd.DataFrame, summary: dict[str, float]) -> list[str]:
+def _summary_note(columns: Columns, summary: dict[str, float]) -> list[str]:
     """Compare the Summary's rails with the stream's means weighted by elapsed."""
-    weights = frame["elapsed_ms"]
+    weights = columns["elapsed_ms"]
     parts, agrees = [], True
     for rail in RAILS:
-        known = frame[rail].notna() & weights.notna()
-        if rail not in summary or not (weights[known].sum() > 0):
+        known = np.isfinite(columns[rail]) & np.isfinite(weights)
+        if rail not in summary or not weights[known].sum() > 0:
             continue
-        mean = float((frame[rail] * weights)[known].sum() / weights[known].sum())
+        mean = float(np.average(columns[rail][known], weights=weights[known]))
         agrees &= abs(mean - summary[rail]) <= max(5.0, 0.05 * abs(mean))
         parts.append(f"{rail} {summary[rail]:.0f}, blocks {mean:.0f}")
     if not parts:

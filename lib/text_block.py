@@ -99,8 +99,10 @@ class Odd(NamedTuple):
 
 class Block(NamedTuple):
     """values: column to number, missing where absent or torn. lines: those that fit, in order, blank ones too, from
-    the rest of the header line on. keys: known keys in order. sections: titles in order. plain: whether all lines
-    are of the strict grammar, so that only numbers differ in the blocks of its kind."""
+    the rest of the header line on. keys: known keys in order,
+    without those of a machine header that follows the block. sections: titles in order. plain: whether all lines
+    are of the strict grammar, and a blank one ends it, so that only numbers differ in
+    the blocks of its kind."""
 
     values: dict[str, float]
     thermal: str | None
@@ -212,7 +214,7 @@ class _Parse:
             self._line(m[0].rstrip(b"\r"), m.start(), ended=m.end() < len(self.text))
         self.lines.extend([Line(b"")] * (len(self.text) - end))
         names = self._clusters_from_cores()
-        plain = self.plain and not self.odd
+        plain = self.plain and not self.odd and self.text.endswith(b"\n\n")
         return Block(self.values, self.level, names, self.sections, self.keys, self.odd, self.lines, plain)
 
     def _line(self, line: bytes, offset: int, ended: bool) -> None:
@@ -233,14 +235,15 @@ class _Parse:
 
     def _known(self, line: bytes, offset: int, ended: bool, key: bytes, rest: bytes, known: Known) -> None:
         place = (self.section, key)
-        if place in self.seen and (known.column or known.core >= 0 or known.cluster):
+        if place in self.seen and known.unit != "any":
             self.odd.append(Odd("repeated line", offset, line[:80]))
             return
         if not (ended or known.unit in _VALUE or known.unit == "list") or not self._store(known, rest):
             self.odd.append(Odd("torn line", offset, line[:80]))
             return
         self.seen.add(place)
-        self.keys.append(key)
+        if key not in _PREAMBLE:
+            self.keys.append(key)
         self._remember(line, key, rest, known)
 
     def _remember(self, line: bytes, key: bytes, rest: bytes, known: Known) -> None:

@@ -10,6 +10,7 @@ BEFORE = 8
 """Newlines in front of the text, so that what stands before its first line can be looked at like any other."""
 WINDOW = 40
 _AFTER = 4096
+_FIRST = 1 << 16
 _SCAN = 1 << 18
 """Bytes scanned at once: they stay in the cache between the two steps."""
 
@@ -22,28 +23,38 @@ class TextBuffer:
     NUL bytes are turned into newlines as they come: `nul` counts them, `first_nul` is the offset of the first.
     """
 
-    def __init__(self, piece: int, rest: int):
-        """piece: most bytes taken at once. rest: most bytes that may be left when more are taken."""
-        self.data = bytearray(b"\n" * (BEFORE + piece + rest + _AFTER))
+    def __init__(self, piece: int):
+        """piece: most bytes taken at once. Less memory is taken while the text is short."""
         self.stop, self.offset = BEFORE, 0
         self.nul, self.first_nul = 0, 0
-        self.bytes_ = np.frombuffer(self.data, dtype=np.uint8)
-        size = len(self.data)
-        self.words = np.ndarray((size - 7,), dtype="<u8", buffer=self.data, strides=(1,))
-        self.windows = np.ndarray((size - WINDOW,), dtype=f"V{WINDOW}", buffer=self.data, strides=(1,))
-        self._piece = piece
-        self._is_newline = np.zeros(_SCAN, dtype=bool)
+        self._most, self._piece = piece, min(piece, _FIRST)
+        self._take_memory(2 * self._piece)
+
+    def _take_memory(self, room: int) -> None:
+        """Make room for so many bytes of text, keeping what is there."""
+        size = BEFORE + room + _AFTER
+        data = bytearray(b"\n" * size)
+        data[: self.stop] = self.data[: self.stop] if self.stop > BEFORE else b"\n" * BEFORE
+        self.data = data
+        self.bytes_ = np.frombuffer(data, dtype=np.uint8)
+        self.words = np.ndarray((size - 7,), dtype="<u8", buffer=data, strides=(1,))
+        self.windows = np.ndarray((size - WINDOW,), dtype=f"V{WINDOW}", buffer=data, strides=(1,))
+        self._is_newline = np.zeros(min(_SCAN, size), dtype=bool)
 
     def __len__(self) -> int:
         return self.stop - BEFORE
 
     def fill(self, readinto: Callable[[memoryview], int | None]) -> bool:
         """Take the next piece; False at the end of the stream."""
+        if self.stop + self._piece + _AFTER > len(self.data):
+            self._take_memory(2 * (len(self) + self._piece))
         with memoryview(self.data) as view:
             count = readinto(view[self.stop : self.stop + self._piece]) or 0
         self._without_nul(self.stop, self.stop + count)
         self.stop += count
         self.data[self.stop : self.stop + _AFTER] = b"\n" * _AFTER
+        if count == self._piece:
+            self._piece = min(4 * self._piece, self._most)
         return count > 0
 
     def _without_nul(self, start: int, stop: int) -> None:

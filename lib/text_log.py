@@ -25,6 +25,8 @@ BLOCK_LIMIT = 4 << 20
 """More text than this without a header is no block (real ones have up to 20 kB)."""
 _CARRY = 1 << 16
 """More text than this after the last header of the usual form is looked through for headers of other forms."""
+_FEW = 4
+"""Up to so many blocks are quicker read one at a time."""
 _SHAPES_MAX = 24
 _LEARN_MAX = 4
 """Blocks that are tried as shapes, per piece of the stream."""
@@ -73,7 +75,7 @@ class TextLog:
         self._singles: list[dict[str, Any]] = []
         self._rows = 0
         self._ends: set[tuple[bytes, int]] = set()
-        self._text = TextBuffer(PIECE, BLOCK_LIMIT)
+        self._text = TextBuffer(PIECE)
         self._stopped = False
         self._skipping = False
 
@@ -90,7 +92,7 @@ class TextLog:
             return False
         if self._fast:
             self._take_by_shape()
-        if not self._fast or len(self._text) > _CARRY:
+        if not self._fast or len(self._text) > min(_CARRY, PIECE):
             heads = self._heads(BEFORE, self._text.stop, ended=False)
             if heads:
                 self._begin(heads[0].start)
@@ -161,7 +163,7 @@ class TextLog:
         """Read the blocks between headers of the usual form: those of known shape together, the others singly."""
         starts = self._text.line_starts()
         heads = find_heads(self._text, starts)
-        if len(heads.line) < 2:
+        if len(heads.line) <= _FEW:
             return
         places = starts[heads.line].tolist()
         others = self._heads(BEFORE, places[0], ended=False)
@@ -242,17 +244,18 @@ class TextLog:
         if last and not head.summary and not self._is_complete(block, text):
             self.note("cut block", where, "")
             return
-        self._keep(head, block, last)
+        self._keep(head, block, last, b"Machine model: " in text, last or text.endswith(b"\n\n"))
 
-    def _keep(self, head: Head, block: Block, last: bool) -> None:
+    def _keep(self, head: Head, block: Block, last: bool, followed: bool, spaced: bool) -> None:
+        """followed: the machine header of another run comes after the block. spaced: a blank line ends it."""
         at = self._text.position(head.end)
         for odd in block.odd:
             self.note(self._odd_kind(odd.kind, last), at + odd.offset, odd.text.decode("ascii", "replace"))
         if head.summary:
             self.summary = {"elapsed_ms": head.elapsed_ms, **block.values}
-            self._stopped = b"Machine model" not in block.keys
+            self._stopped = not followed
             return
-        if block.odd:
+        if block.odd or not spaced:
             self.torn.add(self._rows)
         else:
             self._ends.add(text_block.last_key(block))

@@ -66,6 +66,7 @@ DIALECTS = {
         "Mac16,10", "25C56", (Cluster("E", 6, M4_E, online=True), Cluster("P", 4, M4_P)), NEW_RAILS,
         gpu_section=False, thermal=False,
     ),
+    "small": Dialect("Mac16,10", "25C56", (Cluster("E", 1, (900, 1080)),), NEW_RAILS, gpu_section=False),
     "m4pro": Dialect(
         "Mac16,11", "24D70",
         (Cluster("E", 4, M4_E, True, True), Cluster("P0", 5, M4_P, True, True, offline=True),
@@ -344,3 +345,19 @@ def _plist_processor(rng: random.Random, row: dict, zero: bool) -> str:
                      (("cpu", cpu), ("gpu", gpu), ("ane", ane), ("combined", cpu + gpu + ane)))  # fmt: skip
     return (f"<key>processor</key>\n<dict>\n<key>clusters</key>\n<array>\n{clusters}</array>\n"
             f"<key>cpu_energy</key><integer>17</integer>\n{powers}</dict>\n")  # fmt: skip
+
+
+FIXTURES = {
+    **{f"{name}.log": lambda name=name: log(name, 3, seed=5).text for name in DIALECTS},
+    "m4-zero-clusters.log": lambda: log("m4", 3, seed=6, zero=1.0).text,
+    "m4-stale-tail.log": lambda: log("m4-cpu", 3, seed=7).text + b"W\n8 mW\n",
+    "m4.plist": lambda: plist(2, seed=8).text,
+}
+
+if __name__ == "__main__":  # rewrites tests/fixtures/powermetrics; run after a change of this file
+    from pathlib import Path
+
+    folder = Path(__file__).parent / "fixtures" / "powermetrics"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, make in FIXTURES.items():
+        (folder / file_name).write_bytes(make())
