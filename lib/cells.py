@@ -38,8 +38,8 @@ CELL_FILES = (
     "cell.json", "profile_export.jsonl", "profile_export_aiperf.json", "powermetrics.log", "powermetrics.log.gz",
     "rss.csv", "rss.log", "combo_info.json",
 )  # fmt: skip
-# Fewer stale cells than this are read in this process: starting others costs more.
-PARALLEL_FROM = 4
+# Fewer stale cells than this are read in this process: starting others costs more (two seconds, for their imports).
+PARALLEL_FROM = 8
 TABLES = ("cells", "requests", "samples")
 _PLACE = re.compile(r"[^/]+/[^/]+/gen\d+/ctx\d+")
 
@@ -223,20 +223,24 @@ def _make(run_dir: Path, folders: list[Path]) -> None:
 def _work(run_dir: Path, todo: queue.SimpleQueue[Path]) -> None:
     """Feed one worker, cell by cell, until none is left."""
     command = [sys.executable, "-m", "lib.parts", str(run_dir)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+    # Unbuffered, so that nothing is left to be written to a worker that has died.
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as worker:
         while True:
             try:
                 folder = todo.get_nowait()
             except queue.Empty:
                 break
-            try:
-                worker.stdin.write(f"{folder}\n")
-                worker.stdin.flush()
-            except BrokenPipeError:
-                pass
-            if worker.stdout.readline() != "done\n":
+            if not _done(worker, folder):
                 raise TinymoeError(f"{relative(folder)}: the process that read it ended; read the run again")
         worker.stdin.close()
+
+
+def _done(worker: subprocess.Popen, folder: Path) -> bool:
+    try:
+        worker.stdin.write(os.fsencode(folder) + b"\n")
+    except BrokenPipeError:
+        return False
+    return worker.stdout.readline() == b"done\n"
 
 
 def main(argv: list[str] | None = None) -> int:

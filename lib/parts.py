@@ -130,13 +130,15 @@ def _concatenate(pieces: list[Path], schema: pa.Schema, path: Path) -> None:
     """One file from many, piece by piece, so that a run of millions of samples needs the memory of one cell."""
     with _draft(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as out:
         for piece in pieces:
-            out.write_table(pq.read_table(piece, schema=schema))
+            with pq.ParquetFile(piece) as read:  # quicker by far than read_table, which looks for a data set
+                out.write_table(read.read())
 
 
 def main() -> None:
+    """Answer each folder on standard input once its parts are written."""
     run_dir = Path(sys.argv[1])
-    for line in sys.stdin:
-        make(run_dir, Path(line.rstrip("\n")))
+    for line in sys.stdin.buffer:
+        make(run_dir, Path(os.fsdecode(line.rstrip(b"\n"))))
         print("done", flush=True)
 
 
