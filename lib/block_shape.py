@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lib import decimals
-from lib.text_block import STAMP, Block, Line, from_cores, stamp_s
+from lib.text_block import Block, Line, from_cores
 from lib.text_buffer import BEFORE, WINDOW, TextBuffer
+from lib.text_grammar import STAMP, stamp_s
 
 _PREFIX = b"*** Sampled system activity ("
 _STAMP_LENGTH = 30
@@ -108,9 +109,13 @@ class Shape:
         starts = starts if fits.all() else starts[where]
         numbers, whole = self._values.read(text, starts)
         columns = dict(zip(self.columns, numbers.T, strict=True))
-        columns["cluster_from_cores"] = np.full(len(where), None, dtype=object)
-        for name, fields in self._cores.items():
-            whole &= _fill_from_cores(text, starts, name, fields, columns)
+        replaced = np.zeros(len(where), dtype=np.int64)
+        for bit, (name, fields) in enumerate(self._cores.items()):
+            decided, taken = _fill_from_cores(text, starts, name, fields, columns)
+            whole &= decided
+            replaced[taken] |= 1 << bit
+        if replaced.any():
+            columns["cluster_from_cores"] = self._names(replaced)
         if self.thermal:
             columns["thermal_pressure"] = np.full(len(where), self.thermal, dtype=object)
         if not whole.all():
@@ -118,31 +123,39 @@ class Shape:
             columns = {name: values[whole] for name, values in columns.items()}
         return fits, columns
 
+    def _names(self, replaced: np.ndarray) -> np.ndarray:
+        """Names of the clusters whose bits are set, None without any."""
+        names = np.full(len(replaced), None, dtype=object)
+        for bits in np.unique(replaced[replaced > 0]).tolist():
+            names[replaced == bits] = ",".join(name for k, name in enumerate(self._cores) if bits >> k & 1)
+        return names
 
-def _fill_from_cores(text, starts, name, fields: _Fields | None, columns) -> np.ndarray:
-    """Replace the zeros of a cluster whose cores were busy, in place; which blocks could be decided.
+
+def _fill_from_cores(text, starts, name, fields: _Fields | None, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Replace the zeros of a cluster whose cores were busy, in place.
+
+    Returns which blocks could be decided, and the numbers of those where it was done.
 
     fields: frequencies of all its cores, then their residencies; None if a core lacks one.
     """
     decided = np.ones(len(starts), dtype=bool)
     freq, active = columns.get(f"{name}_freq_MHz"), columns.get(f"{name}_active_pct")
-    zero = np.flatnonzero((freq == 0) & (active == 0)) if freq is not None and active is not None else decided[:0]
+    known = freq is not None and active is not None
+    zero = np.flatnonzero((freq == 0) & (active == 0)) if known else np.zeros(0, dtype=np.int64)
     if not len(zero):
-        return decided
+        return decided, zero
     if fields is None:
         decided[zero] = False
-        return decided
+        return decided, zero[:0]
     numbers, whole = fields.read(text, starts[zero] if len(zero) < len(starts) else starts)
     decided[zero] = whole
     half = numbers.shape[1] // 2
-    core_freq, core_active = numbers[:, :half].T, numbers[:, half:].T
+    core_freq, core_active = numbers[:, :half].T.copy(), numbers[:, half:].T.copy()
     busy = (core_active > 0).any(axis=0) & whole
     mean_freq, mean_active = from_cores(list(core_freq), list(core_active))
     taken = zero[busy]
     freq[taken], active[taken] = mean_freq[busy], mean_active[busy]
-    names = columns["cluster_from_cores"]
-    names[taken] = [name if old is None else f"{old},{name}" for old in names[taken]]
-    return decided
+    return decided, taken
 
 
 class _Field(NamedTuple):
@@ -212,9 +225,10 @@ class _Frame:
             own = head[: WINDOW - BEFORE]
             if len(head) > len(own):
                 self._more.append((number, len(own), head[len(own) :]))
+            room = WINDOW - BEFORE - len(own)
             places.append(number)
-            bytes_.append(before.rjust(BEFORE, b"\0") + own.ljust(WINDOW - BEFORE, b"\0"))
-            masks.append((b"\xff" * len(before)).rjust(BEFORE, b"\0") + (b"\xff" * len(own)).ljust(WINDOW - BEFORE, b"\0"))
+            bytes_.append(before.rjust(BEFORE, b"\0") + own + b"\0" * room)
+            masks.append((b"\xff" * len(before)).rjust(BEFORE, b"\0") + b"\xff" * len(own) + b"\0" * room)
             before = b"" if line is None or line.known is None else line.ending + b"\n"
         self._places = np.array(places[1:])
         self._mask = np.frombuffer(b"".join(masks[1:]), dtype="<u8")

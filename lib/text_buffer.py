@@ -27,6 +27,7 @@ class TextBuffer:
         """piece: most bytes taken at once. Less memory is taken while the text is short."""
         self.stop, self.offset = BEFORE, 0
         self.nul, self.first_nul = 0, 0
+        self._starts = np.empty(0, dtype=np.int64)
         self._most, self._piece = piece, min(piece, _FIRST)
         self._take_memory(2 * self._piece)
 
@@ -77,11 +78,14 @@ class TextBuffer:
         return self.offset + place - BEFORE
 
     def line_starts(self) -> np.ndarray:
-        """Where each complete line begins, and where the last of them ends."""
-        first, parts = BEFORE - 1, []
+        """Where each complete line begins, and where the last of them ends. The next call writes over it."""
+        first, count = BEFORE - 1, 0
         while first < self.stop:
             stop = min(first + len(self._is_newline), self.stop)
-            newline = np.equal(self.bytes_[first:stop], 10, out=self._is_newline[: stop - first])
-            parts.append(np.flatnonzero(newline) + (first + 1))
-            first = stop
-        return np.concatenate(parts)
+            found = np.flatnonzero(np.equal(self.bytes_[first:stop], 10, out=self._is_newline[: stop - first]))
+            if count + len(found) > len(self._starts):
+                more = np.empty(2 * (count + len(found)), dtype=np.int64)
+                self._starts = np.concatenate([self._starts[:count], more])
+            np.add(found, first + 1, out=self._starts[count : count + len(found)])
+            first, count = stop, count + len(found)
+        return self._starts[:count]

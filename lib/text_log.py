@@ -7,7 +7,6 @@ Bytes come in pieces, so that a log of any size needs little memory. Blocks of t
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,8 +15,9 @@ import numpy as np
 
 from lib import text_block
 from lib.block_shape import Heads, Shape, find_heads
-from lib.text_block import HEADER, Block
+from lib.text_block import Block
 from lib.text_buffer import BEFORE, TextBuffer
+from lib.text_grammar import HEADER, stamp_s
 
 PIECE = 4 << 20
 """Bytes of the stream that are worked on at once."""
@@ -33,16 +33,6 @@ _LEARN_MAX = 4
 _MARK = b" system activity ("
 _MACHINE = re.compile(rb"^Machine model: *([^\n]*)$", re.M)
 _BUILD = re.compile(rb"^OS version: *([^\n]*)$", re.M)
-_END_OF_SECTION = {
-    b"Processor usage": (
-        b"Combined Power (CPU + GPU + ANE)",
-        b"Package Power",
-        b"Intel energy model derived package power (CPUs+GT+SA)",
-    ),
-    b"GPU usage": (b"GPU Power",),
-    b"Thermal pressure": (b"Current pressure level",),
-}
-"""The line with which each section is complete; the Processor section has one of three, by age and maker."""
 
 
 class Head(NamedTuple):
@@ -151,7 +141,7 @@ class TextLog:
         while at >= 0:
             if m := HEADER.match(data, at - 11, stop):
                 end = m.end() + (data[m.end()] == 13)
-                if end < stop and data[end] == 10 or end == stop and ended:
+                if (end < stop and data[end] == 10) or (end == stop and ended):
                     elapsed = float(m["elapsed"]) if m["elapsed"] else float("nan")
                     heads.append(Head(m.start(), end, m["kind"] == b"Summary", bytes(m["stamp"]), elapsed))
             at = data.find(_MARK, at + 1, stop)
@@ -201,7 +191,8 @@ class TextLog:
         asked = np.flatnonzero((shape_of < 0) & (np.diff(line) == shape.count))
         if not len(asked):
             return
-        fits, found = shape.read(self._text, np.lib.stride_tricks.sliding_window_view(starts, shape.count + 1)[line[asked]])
+        blocks = np.lib.stride_tricks.sliding_window_view(starts, shape.count + 1)
+        fits, found = shape.read(self._text, blocks[line[asked]])
         rows = asked[fits]
         shape_of[rows] = number
         for name, values in found.items():
@@ -241,7 +232,7 @@ class TextLog:
         if b"Machine model: " in text:
             self._machine_header(text)
         block = text_block.parse(text)
-        if last and not head.summary and not self._is_complete(block, text):
+        if last and not head.summary and not text_block.is_complete(block, text, self._ends):
             self.note("cut block", where, "")
             return
         self._keep(head, block, last, b"Machine model: " in text, last or text.endswith(b"\n\n"))
@@ -279,26 +270,9 @@ class TextLog:
             names = dict.fromkeys(name for row in rows for name in row)
             self.pieces.append((len(rows), {name: _column(name, rows) for name in names}))
 
-    def _is_complete(self, block: Block, text: bytes) -> bool:
-        """Whether nothing is missing at the end: sections are closed, and the last line of an earlier block is there.
-
-        The first block of a log has no earlier one to be compared with: it counts when its sections are closed.
-        """
-        keys = Counter(block.keys)
-        closed = all(any(keys[k] for k in _END_OF_SECTION[s]) for s in block.sections if s in _END_OF_SECTION)
-        if b"GPU usage" in block.sections and b"Processor usage" in block.sections:
-            closed = closed and "gpu_section_mW" in block.values
-        if not closed or not block.sections:
-            return False
-        if any(odd.kind == "torn line" for odd in block.odd):
-            return False
-        if self._ends:
-            return any(keys[key] >= count for key, count in self._ends)
-        return bool(text.endswith(b"\n") or (not block.odd and block.keys))
-
 
 def _row(head: Head, block: Block) -> dict[str, Any]:
-    row = {**block.values, "stamp_s": text_block.stamp_s(head.stamp), "elapsed_ms": head.elapsed_ms}
+    row = {**block.values, "stamp_s": stamp_s(head.stamp), "elapsed_ms": head.elapsed_ms}
     row |= {"thermal_pressure": block.thermal} if block.thermal else {}
     return row | ({"cluster_from_cores": block.cluster_from_cores} if block.cluster_from_cores else {})
 

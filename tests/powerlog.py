@@ -188,7 +188,8 @@ def cluster_lines(rng: random.Random, c: Cluster, d: Dialect, first_cpu: int, ze
 def power_lines(rng: random.Random, d: Dialect) -> tuple[list[str], dict]:
     cpu, gpu, ane = rng.randint(0, 30000), rng.randint(0, 20000), rng.choice([0, 0, 0, 623])
     values = {"cpu_mW": cpu, "gpu_mW": gpu, "ane_mW": ane, "combined_mW": cpu + gpu + ane + rng.choice([0, 0, 1]),
-              "dram_mW": rng.randint(80, 1100), "package_mW": cpu + gpu + ane + rng.randint(1200, 2400), "": 99}  # fmt: skip
+              "dram_mW": rng.randint(80, 1100), "package_mW": cpu + gpu + ane + rng.randint(1200, 2400),
+              "": 99}  # fmt: skip
     lines = ["System instructions retired: 2.7813e+08", "System instructions per clock: 1.27411"] if d.retired else []
     lines += [f"{label}: {values[column]} mW" for label, column in d.rails]
     return lines, {column: float(values[column]) for _, column in d.rails if column}
@@ -215,7 +216,8 @@ def intel_lines(rng: random.Random) -> tuple[list[str], dict]:
              "System Average frequency as fraction of nominal: 81.81% (2127.00 Mhz)",
              "Package 0 C-state residency: 49.49% (C2: 32.66% C3: 16.83% C6: 0.00% )", "",
              *(["Performance Limited Due to:", "CPU LIMIT TURBO_ATTENUATION"] if rng.random() < 0.5 else []),
-             "CPU/GPU Overlap: 2.97%", "Cores Active: 42.61%", "GPU Active: 4.41%", "Avg Num of Cores Active: 0.76"]  # fmt: skip
+             "CPU/GPU Overlap: 2.97%", "Cores Active: 42.61%", "GPU Active: 4.41%",
+             "Avg Num of Cores Active: 0.76"]  # fmt: skip
     for core in range(2):
         lines += ["", f"Core {core} C-state residency: 71.73% (C3: 0.65% C6: 0.00% C7: 71.08% )", "",
                   f"CPU {core} duty cycles/s: active/idle [< 16 us: 303.15/112.68] [< 32 us: 148.58/18.95] ",
@@ -330,10 +332,14 @@ def _plist_processor(rng: random.Random, row: dict, zero: bool) -> str:
     for name, cores in (("E", 2), ("P", 2)):
         pairs = [(rng.randint(900, 4000), round(rng.random(), 6)) for _ in range(cores)]
         freq, idle = (0, 1.0) if zero else (rng.randint(900, 4000), round(rng.random(), 6))
-        cpus = "".join(f"<dict>\n<key>cpu</key><integer>{k}</integer>\n<key>freq_hz</key><real>{f}e6</real>\n"
-                       f"<key>idle_ratio</key><real>{i}</real>\n</dict>\n" for k, (f, i) in enumerate(pairs))  # fmt: skip
-        clusters += (f"<dict>\n<key>name</key><string>{name}-Cluster</string>\n<key>freq_hz</key><real>{freq}e6</real>"
-                     f"\n<key>idle_ratio</key><real>{idle}</real>\n<key>cpus</key>\n<array>\n{cpus}</array>\n</dict>\n")  # fmt: skip
+        cpus = "".join(
+            f"<dict>\n<key>cpu</key><integer>{k}</integer>\n<key>freq_hz</key><real>{f}e6</real>\n"
+            f"<key>idle_ratio</key><real>{i}</real>\n</dict>\n"
+            for k, (f, i) in enumerate(pairs)
+        )
+        clusters += (f"<dict>\n<key>name</key><string>{name}-Cluster</string>\n<key>freq_hz</key><real>{freq}e6"
+                     f"</real>\n<key>idle_ratio</key><real>{idle}</real>\n<key>cpus</key>\n<array>\n{cpus}"
+                     "</array>\n</dict>\n")  # fmt: skip
         active = [100 * (1 - i) for _, i in pairs]
         row[f"{name}_freq_MHz"] = (
             sum(f * a for (f, _), a in zip(pairs, active, strict=True)) / sum(active) if zero else float(freq)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from lib.clock import rebuild
 from powerlog import times
+
+from lib.clock import rebuild
 
 
 def synthetic(**options):
@@ -104,7 +105,7 @@ def test_nothing_one_and_no_durations():
     assert len(empty.times_s) == 0 and np.isnan(empty.error_ms) and empty.gaps == []
     one = rebuild([1.78e9], [56.4])
     assert one.times_s.tolist() == [1.78e9 + 0.5] and one.error_ms == pytest.approx(500, abs=0.1)
-    ends, stamps, elapsed = synthetic(n=200)
+    ends, stamps, _ = synthetic(n=200)
     clock = rebuild(stamps, np.full(200, np.nan))
     assert worst_ms(clock, ends) <= clock.error_ms <= 1000 and clock.roundtrip_pct == 100
     assert (np.diff(clock.times_s) > 0).all()
