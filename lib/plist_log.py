@@ -12,7 +12,7 @@ import numpy as np
 
 from lib.text_block import from_cores
 
-DOCUMENT_LIMIT = 16 << 20
+DOCUMENT_LIMIT = 4 << 20
 """A longer document is damage (real ones have up to 70 kB)."""
 _END = b"</plist>"
 _BROKEN = (ExpatError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
@@ -50,7 +50,9 @@ def read_plist(readinto: Callable[[memoryview], int]) -> PlistLog:
     """The PlistLog of a stream. readinto: fills a buffer and says how much, nothing at the end of the stream."""
     log = PlistLog()
     for document, offset, whole in _documents(_pieces(readinto)):
-        if not whole:
+        if not whole and len(document) > DOCUMENT_LIMIT:
+            log.note("broken document", offset, f"no end within {DOCUMENT_LIMIT >> 20} MB")
+        elif not whole:
             log.note("cut block", offset, "")
         else:
             log.add(document, offset)
@@ -64,7 +66,7 @@ def _pieces(readinto: Callable[[memoryview], int]) -> Iterator[bytes]:
 
 
 def _documents(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, bool]]:
-    """Each document, its offset in the stream, and whether its end is there; too long ones count as cut."""
+    """Each document, its offset in the stream, and whether its end is there; one that is too long has none."""
     buffer, offset, scanned = b"", 0, 0
     for piece in pieces:
         buffer += piece
@@ -74,7 +76,7 @@ def _documents(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, bool]]:
             buffer, offset, scanned = buffer[len(document) :], offset + len(document), 0
         scanned = max(0, len(buffer) - len(_END))
         if len(buffer) > DOCUMENT_LIMIT:
-            yield b"", offset, False
+            yield buffer, offset, False
             offset, buffer, scanned = offset + scanned, buffer[scanned:], 0
     if buffer.strip(b"\0 \t\r\n"):
         yield b"", offset, False

@@ -187,6 +187,7 @@ def _gpu_only(columns: Columns) -> list[str]:
 
 _SENTENCES = {
     "cut block": "cut block: {n} at the end without all of its lines, left out (byte {at})",
+    "unfinished block": "unfinished blocks: {n} before the end lack lines, what they have is kept (first at byte {at})",
     "stale tail": "stale tail: {n} lines after the last block, not read (first at byte {at}: {text!r})",
     "unknown line": "unknown lines: {n} inside blocks, not read (first at byte {at}: {text!r})",
     "torn line": "torn lines: {n} with a damaged value, not read (first at byte {at}: {text!r})",

@@ -13,6 +13,8 @@ from lib.text_grammar import ENDINGS, LIMIT, PREAMBLE, VALUE, Known, ending, is_
 
 _TITLE = re.compile(rb"\*{3,4} +([^*]*[^* ]) +\*{3,4}")
 _LINE = re.compile(rb"[^\n]+")
+_ODD_MAX = 200
+"""After so many lines that do not belong, the rest of a block is not read."""
 _END_OF_SECTION = {
     b"Processor usage": (
         b"Combined Power (CPU + GPU + ANE)",
@@ -65,6 +67,14 @@ def last_key(block: Block) -> tuple[bytes, int]:
     return (block.keys[-1], block.keys.count(block.keys[-1])) if block.keys else (b"", 0)
 
 
+def is_closed(block: Block) -> bool:
+    """Whether a block has sections, and each of them the line with which it ends."""
+    keys = set(block.keys)
+    closed = all(keys.intersection(_END_OF_SECTION[s]) for s in block.sections if s in _END_OF_SECTION)
+    own = "gpu_section_mW" in block.values or b"GPU usage" not in block.sections
+    return bool(block.sections) and closed and own
+
+
 def is_complete(block: Block, text: bytes, ends: set[tuple[bytes, int]]) -> bool:
     """Whether nothing is missing at the end of a block: sections are closed, and a last line of earlier ones is there.
 
@@ -72,10 +82,7 @@ def is_complete(block: Block, text: bytes, ends: set[tuple[bytes, int]]) -> bool
     sections are closed.
     """
     keys = Counter(block.keys)
-    closed = all(any(keys[k] for k in _END_OF_SECTION[s]) for s in block.sections if s in _END_OF_SECTION)
-    if b"GPU usage" in block.sections and b"Processor usage" in block.sections:
-        closed = closed and "gpu_section_mW" in block.values
-    if not closed or not block.sections or any(odd.kind == "torn line" for odd in block.odd):
+    if not is_closed(block) or any(odd.kind == "torn line" for odd in block.odd):
         return False
     if ends:
         return any(keys[key] >= count for key, count in ends)
@@ -111,6 +118,8 @@ class _Parse:
             self.lines.extend([Line(b"")] * (m.start() - end))
             end = m.end() + 1
             self._line(m[0].rstrip(b"\r"), m.start(), ended=m.end() < len(self.text))
+            if len(self.odd) > _ODD_MAX:
+                break
         self.lines.extend([Line(b"")] * (len(self.text) - end))
         names = self._clusters_from_cores()
         plain = self.plain and not self.odd and self.text.endswith(b"\n\n")

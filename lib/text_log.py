@@ -106,13 +106,14 @@ class TextLog:
         """Forget text that is too long to be a block, but for a tail that may hold the start of a header."""
         if not self._skipping and self._rows == 0:
             self._machine_header(self._slice(BEFORE, self._text.stop))
+        if not self._skipping:
+            self._note_no_block(BEFORE)
         self._skipping = True
         self._text.drop(self._text.stop - 256)
 
     def _begin(self, start: int) -> None:
         """The first header is at `start`: look at what stands before it."""
         if self._skipping:
-            self._note_no_block(BEFORE)
             self._skipping = False
         elif self._rows == 0:
             self._machine_header(self._slice(BEFORE, start))
@@ -205,7 +206,8 @@ class TextLog:
         numbers."""
         text = self._slice(start - 1, stop)
         block = text_block.parse(text) if len(text) <= BLOCK_LIMIT else None
-        if block and block.plain and not any(value != value for value in block.values.values()):
+        usual = block and block.plain and text_block.is_closed(block)
+        if usual and not any(value != value for value in block.values.values()):
             self._shapes.append(Shape(block))
             self._ends.add(text_block.last_key(block))
             if b"Machine model: " in text:
@@ -246,7 +248,10 @@ class TextLog:
             self.summary = {"elapsed_ms": head.elapsed_ms, **block.values}
             self._stopped = not followed
             return
-        if block.odd or not spaced:
+        closed = text_block.is_closed(block)
+        if not closed:
+            self.note("unfinished block", at, "")
+        if block.odd or not (spaced and closed):
             self.torn.add(self._rows)
         else:
             self._ends.add(text_block.last_key(block))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from powerlog import DIALECTS, FIXTURES
 
-from lib import powermetrics, text_log
+from lib import decimals, powermetrics, text_log
 from lib.powermetrics import PowerLogError, read
 
 HERE = Path(__file__).parent
@@ -252,6 +252,24 @@ def test_torn_in_the_middle(tmp_path):
         assert any(n.startswith(("torn", "unknown")) for n in frame.attrs["notes"])
 
 
+def test_block_without_its_end_is_noted_and_keeps_what_it_has(tmp_path):
+    log = powerlog.log("m4-cpu", n=12)
+    for count in (1, 9):
+        text = re.sub(rb"CPU Power: .*?Combined[^\n]*\n", b"", log.text, count=count, flags=re.S)
+        for fast in (True, False):
+            frame = read_bytes(tmp_path, text, fast)
+            assert len(frame) == 12 and int(frame["combined_mW"].isna().sum()) == count
+            assert f"unfinished blocks: {count} " in note(frame, "unfinished")
+
+
+def test_junk_in_a_block_is_counted_and_not_followed_for_ever(tmp_path):
+    log = powerlog.log("m4-cpu", n=3)
+    cut = log.text.index(b"CPU 3 frequency")
+    frame = read_bytes(tmp_path, log.text[:cut] + b"a: b\n" * 500_000 + log.text[cut:])
+    assert len(frame) == 3 and note(frame, "unknown lines: 201")
+    assert frame["combined_mW"].notna().tolist() == [False, True, True]
+
+
 def test_rails_that_do_not_add_up(tmp_path):
     text = re.sub(rb"ANE Power: \d+", b"ANE Power: 5000", powerlog.log("m4", n=4).text, count=2)
     assert "in 2 blocks" in note(read_bytes(tmp_path, text), "rails")
@@ -300,7 +318,7 @@ CUT = {
     "small": (powerlog.log("small", n=2).text, 4000, 0),
     "intel": (powerlog.log("intel", n=2).text, 100, 60),
     "m1-12": (powerlog.log("m1-12", n=2).text, 100, 60),
-    "m4": (powerlog.log("m4", n=3).text, 300, 100),
+    "m4": (powerlog.log("m4", n=3).text, 120, 40),
     "stale": (FIXTURES["m4-stale-tail.log"](), 120, 20),
     "plist": (powerlog.plist(2).text, 100, 60),
     "gzip": (gzip.compress(powerlog.log("m4", n=3).text, mtime=0), 30, 60),
@@ -347,6 +365,35 @@ def test_fast_and_slow_agree_on_damaged_logs(tmp_path_factory, seed, dialect, da
     a, b = (read_bytes(folder, bytes(text), fast) for fast in (True, False))
     pd.testing.assert_frame_equal(a, b, check_exact=True)
     assert sorted(a.attrs["notes"]) == sorted(b.attrs["notes"])
+
+
+KEYS = [b"CPU Power", b"E-Cluster HW active frequency", b"GPU HW active residency", b"CPU 3 frequency"]
+CHANGES = [rb"\1\2x", rb"\1\2 7", rb"\1\g<2>12345678", rb"\1x\2", rb"\1\2.5.5", rb"\1", rb"\1-\2"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_fast_and_slow_agree_on_damaged_numbers(tmp_path, key, change):
+    text = powerlog.log("m4", n=30, zero=0.5).text
+    at = text.index(b"\n*** Sampled", len(text) // 2)
+    damaged = text[:at] + re.sub(rb"(\n" + re.escape(key) + rb": +)([\d.]+)", change, text[at:], count=1)
+    assert damaged != text
+    a, b = (read_bytes(tmp_path, damaged, fast) for fast in (True, False))
+    pd.testing.assert_frame_equal(a, b, check_exact=True)
+    assert a.attrs == b.attrs and len(a) == 30
+
+
+def test_decimals_are_what_float_reads():
+    rng = random.Random(1)
+    texts = ["".join(rng.choice("0123456789 ..%m") if rng.random() < 0.5 else rng.choice("  0123456789")
+                     for _ in range(8)) for _ in range(20_000)]  # fmt: skip
+    data = "".join(texts).encode() + b"\n" * 8
+    words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
+    value, good, end = decimals.read(words, np.arange(len(texts)) * 8)
+    for k, text in enumerate(texts):
+        m = re.match(r" *(\d+(?:\.\d*)?)", text)
+        assert good[k] == (m is not None and m.end() < 8), text
+        assert not good[k] or (value[k] == float(m[1]) and end[k] == 8 * k + m.end())
 
 
 @pytest.mark.parametrize("piece", [300, 5000, 70_000])
