@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # Every module of lib/ that has a part in a cell's row: a change of one of them makes every cell stale.
 ANALYSIS = (
-    "aiperf", "aiperf_export", "block_shape", "cell", "cells", "clock", "decimals", "energy", "files", "formulas",
-    "metrics", "parts", "paths", "phases", "plist_log", "powermetrics", "rates", "stream", "text_block", "text_buffer",
-    "text_log",
+    "aiperf", "aiperf_export", "block_shape", "cell", "cells", "clock", "clock_line", "decimals", "energy", "files",
+    "formulas", "metrics", "parts", "paths", "phases", "plist_log", "powermetrics", "rates", "stream", "text_block",
+    "text_buffer", "text_grammar", "text_log",
 )  # fmt: skip
 CELL_FILES = (
     "cell.json", "profile_export.jsonl", "profile_export_aiperf.json", "powermetrics.log", "powermetrics.log.gz",
@@ -67,7 +67,7 @@ def _is_first(folder: Path, row: dict) -> bool:
         if not any((other / name).exists() for name in cell.TRACES):
             continue
         found = cell.read_whole(other)[0]
-        if found["says_warmup"] or (found["state"] != "failed" and found["first_start_ns"] < row["first_start_ns"]):
+        if found["says_warmup"] or found["first_start_ns"] < row["first_start_ns"]:
             return False
     return True
 

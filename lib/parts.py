@@ -115,7 +115,7 @@ def _void_first_cells(frame: pd.DataFrame) -> pd.DataFrame:
     Our own cells say so themselves (`first_of_life` in cell.json); folders of the earlier scripts do not. A cell of
     which no request succeeded did not run.
     """
-    ran = frame[frame["first_start_ns"].notna() & (frame["state"] != "failed")]
+    ran = frame[frame["first_start_ns"].notna()]
     for (backend, model), own in ran.groupby(["backend", "model"]):
         if not frame.loc[(frame["backend"] == backend) & (frame["model"] == model), "says_warmup"].any():
             first = own["first_start_ns"].idxmin()

@@ -25,6 +25,8 @@ MIN_COVERAGE = 0.5
 COUNTER_J = 1e-3 / np.sqrt(6)
 # A clock surer than this needs no alignment.
 MIN_SHIFT_S = 5e-5
+# With fewer samples around edges than this, powers and shift would fit whatever noise there is.
+MIN_SHIFT_ROWS = 12
 _EDGE_S = 1e-6  # float64 epoch seconds resolve 0.24 us; a sample may stick out by this much and still count as inside
 
 
@@ -139,6 +141,11 @@ class Fit:
     rows: int
     shift_s: float = 0.0
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The phases that have a power."""
+        return tuple(name for name, value in self.power_W.items() if value == value)
+
     def leads(self, phase: str) -> bool:
         """Whether it is sure enough of this phase to be quoted."""
         power_W = self.power_W[phase]
@@ -199,7 +206,8 @@ def aligned_fit(
         return replace(fit(power_W[near], parts), shift_s=float(shift_s))
 
     still = at(0.0)
-    shift_s = _best_shift(at, still, bound_s, elapsed_s) if bound_s > MIN_SHIFT_S and still.rows else 0.0
+    worth = bound_s > MIN_SHIFT_S and still.rows >= MIN_SHIFT_ROWS and len(still.known) > 1
+    shift_s = _best_shift(at, still, bound_s, elapsed_s) if worth else 0.0
     return replace(fit(power_W, split(times_s + shift_s, elapsed_s, found)), shift_s=shift_s)
 
 
@@ -217,9 +225,13 @@ def _best_shift(at: Callable[[float], Fit], still: Fit, bound_s: float, elapsed_
     """
     count = 2 * min(100, max(4, int(np.ceil(8 * bound_s / np.nanmedian(elapsed_s))))) + 1
     tried = [at(s) for s in np.linspace(-bound_s, bound_s, count)]
-    noise_J = max(min(f.residual_J for f in tried), COUNTER_J)
+    free = still.rows - len(still.known) - 1
+    least_J = min((f.residual_J for f in tried if f.known == still.known), default=still.residual_J)
+    noise_J = max(least_J * np.sqrt(still.rows / free), COUNTER_J)
 
     def cost(one: Fit) -> float:
+        if one.known != still.known:  # a phase that drops out takes its residuals along: nothing to compare
+            return np.inf
         return still.rows * (one.residual_J / noise_J) ** 2 + (3 * one.shift_s / bound_s) ** 2
 
     best, step_s = min(tried, key=cost), 2 * bound_s / (count - 1)
@@ -229,7 +241,7 @@ def _best_shift(at: Callable[[float], Fit], still: Fit, bound_s: float, elapsed_
         left, right = at(high_s - golden * (high_s - low_s)), at(low_s + golden * (high_s - low_s))
         low_s, high_s = (low_s, right.shift_s) if cost(left) < cost(right) else (left.shift_s, high_s)
         best = min(best, left, right, key=cost)
-    return best.shift_s
+    return best.shift_s if np.isfinite(cost(best)) else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The power log of a cell: which power it has, when it is refused, what sleep looks like, the published energies."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -111,6 +112,28 @@ def test_thermal_pressure_worst_start_end_and_absent(cell):
     silent = samples.assign(thermal_pressure=None)
     silent.attrs = samples.attrs
     assert energy.columns(silent, timing_of(made))[0]["thermal_worst"] is None
+
+
+LOGS = Path(__file__).resolve().parents[2] / "shared" / "powermetrics"
+
+
+@pytest.mark.skipif(not LOGS.exists(), reason="real power logs are not beside this folder")
+@pytest.mark.parametrize("path", sorted(LOGS.glob("[0-9]*")), ids=lambda p: p.name[:2])
+def test_real_logs_of_other_chips_and_systems_give_power_or_a_reason(path):
+    """Two requests laid over the middle of each log: it has power within its own range, or says why not."""
+    samples = energy.read_samples(path)
+    ends_s, length_s = samples["time_s"].to_numpy(), samples["elapsed_ms"].sum() / 1e3
+    start_s = ends_s[0] + np.array([0.2, 0.5]) * length_s
+    ttft_s = np.full(2, 0.1 * length_s)
+    facts, _ = energy.columns(samples, energy.Timing(start_s, ttft_s, start_s + 0.25 * length_s, "timestamps"))
+    power_W = samples["power_W"]
+    if facts["power_reason"]:
+        assert "decode_power_W" not in facts or np.isnan([facts["decode_power_W"], facts["prefill_power_W"]]).any()
+        return
+    for phase in ("prefill", "decode"):
+        assert 0 <= facts[f"{phase}_power_integral_W"] <= power_W.max() + 1e-9
+        assert facts[f"{phase}_power_median_W"] <= power_W.max()
+    assert abs(facts["conservation_pct"]) < 0.5
 
 
 # --- refused ---

@@ -198,6 +198,31 @@ def test_noisy_power_does_not_drive_the_shift():
         assert abs(decode.fit_W - 13.0) < 4 * fitted.error_W["decode"]
 
 
+def test_power_without_steps_does_not_move_the_log():
+    """The same power everywhere, or a log with too few samples around edges, says nothing of the clock."""
+    made = synthetic_cell.make(SHORT)
+    times_s, elapsed_s, found = made.sample_end_s, made.elapsed_ms / 1e3, windows_of(made)
+    shifts_s = []
+    for seed in range(20):
+        power_W = np.random.default_rng(seed).normal(10, 1, len(times_s))
+        shifts_s.append(phases.aligned_fit(power_W, times_s, elapsed_s, found, 0.030).shift_s)
+    assert np.sqrt(np.mean(np.square(shifts_s))) < 0.012
+    few = slice(0, phases.MIN_SHIFT_ROWS - 1)
+    near = np.argsort(np.abs(times_s - made.first_ns[1] / 1e9))[few]
+    assert phases.aligned_fit(power_of(made)[near], times_s[near], elapsed_s[near], found, 0.030).shift_s == 0.0
+
+
+def test_a_shift_is_not_better_because_it_drops_a_phase(monkeypatch):
+    """A log that begins late holds 2.3 samples of prefill, odd ones; moved by 50 ms it would hold too few to count."""
+    monkeypatch.setattr(phases, "MIN_SHIFT_ROWS", 4)
+    found = phases.windows(np.array([T0]), np.array([1.0]), np.array([T0 + 10]))
+    times_s = T0 + 0.87 + 0.1 * np.arange(60)
+    power_W = np.full(60, 13.0)
+    power_W[:3] = 19.0, 15.0, 14.0
+    fitted = phases.aligned_fit(power_W, times_s, np.full(60, 0.1), found, 0.06)
+    assert fitted.known == ("prefill", "decode")
+
+
 # --- the fit and who leads ---
 
 
@@ -239,6 +264,8 @@ def test_missing_power_is_left_out_everywhere():
     parts = phases.split(made.sample_end_s, made.elapsed_ms / 1e3, found)
     prefill = phases.phase_power("prefill", power_W, parts, found, phases.fit(power_W, parts))
     assert prefill.power_W == pytest.approx(17.5, abs=0.02)
+    assert prefill.fit_W == pytest.approx(17.5, abs=0.02)
+    assert 16.5 < prefill.integral_W < 17.5
     assert prefill.coverage_pct == pytest.approx(66.7, abs=4)
 
 
