@@ -219,7 +219,7 @@ def test_a_shift_is_not_better_because_it_drops_a_phase(monkeypatch):
     times_s = T0 + 0.87 + 0.1 * np.arange(60)
     power_W = np.full(60, 13.0)
     power_W[:3] = 19.0, 15.0, 14.0
-    fitted = phases.aligned_fit(power_W, times_s, np.full(60, 0.1), found, 0.06)
+    fitted = phases.aligned_fit(power_W, times_s, np.full(60, 0.1), found, 0.2)
     assert fitted.known == ("prefill", "decode")
 
 
