@@ -337,7 +337,7 @@ def test_cut_anywhere(tmp_path, name):
 @pytest.mark.parametrize("path", real_files, ids=lambda p: p.name[:12])
 def test_cut_real_files_anywhere(tmp_path, path):
     text, whole = path.read_bytes(), read(path)
-    for k in cuts(text, 25, 6):
+    for k in cuts(text, 12, 5):
         same_rows(read_bytes(tmp_path, text[:k]), whole)
 
 
@@ -408,7 +408,7 @@ def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch, piece):
 
 
 @given(st.binary(max_size=3000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_random_bytes(tmp_path_factory, data):
     assert len(read_bytes(tmp_path_factory.getbasetemp(), data)) == 0
 
