@@ -44,6 +44,11 @@ bench: $(ENV)  ## the project's own speed, as ratios within one run, to .cache/b
 lab: $(ENV)  ## JupyterLab with the notebooks
 	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. notebooks
 
+fixture: $(ENV)  ## measure the committed run runs/fixture again (a minute); commit what changed
+	@rm -rf runs/fixture
+	@$(PY) -m lib.sweep --plan fixture --run fixture
+	@echo "fixture: runs/fixture is new; run 'make test' and commit it"
+
 lint: $(ENV)  ## ruff over code and tests
 	@$(PY) -m ruff check lib tests bench notebooks
 

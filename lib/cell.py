@@ -6,6 +6,7 @@ why no memory. What was odd about the files is in `request_note` and `log_notes`
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def read_whole(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
     row |= energy.derived(row) | {"ack_note": _ack_note(row)}
     if row["state"] != "ok":
         row |= _without_values(row)
-    elif row["warmup"]:
+    elif row["warmup"] and not math.isnan(row["total_power_W"]):  # without power the reason for that stays
         row |= void()
     return row, requests, samples
 

@@ -8,7 +8,7 @@ from lib import models
 from lib.plan import Cell, Plan
 
 # Assumed until something is measured: (prefill tok/s, decode tok/s). Tiny models on two CPU cores; full ones on an M4.
-ASSUMED_TINY = {"llama.cpp": (2000.0, 200.0), "mlx-lm": (600.0, 80.0)}
+ASSUMED_TINY = {"llama.cpp": (2000.0, 200.0), "mlx-lm": (400.0, 60.0)}
 ASSUMED_FULL = (500.0, 50.0)
 SERVER_START_S = {True: 8.0, False: 60.0}
 CELL_OVERHEAD_S = 0.6

@@ -73,7 +73,7 @@ def banner(manifest: dict) -> str:
     power = manifest.get("power") or {}
     if power.get("basis") == "modelled":
         lines.append(
-            f"> **Power is modelled, not measured:** {power['note']}. Every watt and joule here follows from that model."
+            f"> **Power is modelled, not measured:** {power['note']}. Every watt and joule follows from that model."
         )
     return "\n>\n".join(lines)
 

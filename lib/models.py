@@ -6,7 +6,6 @@ The order of the table is the order of every legend, table and axis.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib.files import TinymoeError
 
@@ -105,43 +104,6 @@ def get(name: str) -> Model:
     if name not in _BY_NAME:
         raise TinymoeError(f"model {name!r} is not in lib/models.py; known: {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
-
-
-def locate(model: Model, backend: str, cache: Path, ctx_size: int) -> Path:
-    """Where the files of `model` for `backend` are: a GGUF file, or a folder for the MLX servers.
-
-    A tiny model is made now if `cache` lacks it, for at least ctx_size tokens. A full one must have been
-    downloaded, into the usual Hugging Face cache: these are gigabytes, so nothing is fetched unasked.
-    TinymoeError with the command that fetches it if it is not there.
-    """
-    if model.tiny:
-        from lib import tiny
-
-        return tiny.ensure(model, backend, cache, max(ctx_size, tiny.CTX))
-    gguf = backend in ("llama.cpp", "ollama")
-    repo = model.gguf_repo if gguf else model.mlx_repo
-    if not repo:
-        raise TinymoeError(f"{model.name}: no conversion for {backend} is published")
-    return _downloaded(model, repo, model.gguf_file if gguf else "")
-
-
-def _downloaded(model: Model, repo: str, pattern: str) -> Path:
-    """Snapshot of `repo` in the Hugging Face cache, or the one file in it that matches `pattern`."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    include = f" --include '{pattern}'" if pattern else ""
-    missing = TinymoeError(f"{model.name} is not on this machine; fetch it: hf download {repo}{include}")
-    try:
-        folder = Path(snapshot_download(repo, local_files_only=True))
-    except LocalEntryNotFoundError as e:
-        raise missing from e
-    if not pattern:
-        return folder
-    files = sorted(folder.glob(pattern))
-    if not files:
-        raise missing
-    return files[0]
 
 
 def find(name: str) -> Model | None:

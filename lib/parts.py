@@ -120,7 +120,7 @@ def _void_first_cells(frame: pd.DataFrame) -> pd.DataFrame:
         if not frame.loc[(frame["backend"] == backend) & (frame["model"] == model), "says_warmup"].any():
             first = own["first_start_ns"].idxmin()
             frame.loc[first, "warmup"] = True
-            if frame.loc[first, "state"] == "ok":
+            if frame.loc[first, "state"] == "ok" and pd.notna(frame.loc[first, "total_power_W"]):
                 for name, value in cell.void().items():
                     frame.loc[first, name] = value
     return frame

@@ -52,9 +52,15 @@ def _execute_all(stale: list[Path], folder: Path, run: str, keys: dict[Path, str
     if not stale:
         return []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=min(jobs, len(stale)), mp_context=context) as pool:
+    workers, chatter = min(jobs, len(stale)), str(folder / "notebooks" / "kernels.log")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet, initargs=(chatter,)) as pool:
         futures = [pool.submit(_execute, source, folder, run, keys[source]) for source in stale]
         return [line for future in futures if (line := future.result())]
+
+
+def _quiet(log: str) -> None:
+    """Send what kernels say on standard error to a file: start-up notices, nothing a person can act on."""
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
 
 
 def _say(run: str, folder: Path, stale: list[Path], failures: list[str]) -> None:

@@ -113,7 +113,7 @@ class Sweep:
         ledger.put_aside(self.run_dir, folder / "server.log", folder / "server.json")
         folder.mkdir(parents=True, exist_ok=True)
         backend, model = backends.get(backend_name), models.get(model_name)
-        path = store.locate(model, backend_name)
+        path = store.locate(model, backend_name, self.plan.ctx_size)
         extra_flags = self.plan.flags.get(backend_name, [])
         return Server(backend, model, path, folder, ctx_size=self.plan.ctx_size, extra_flags=extra_flags)
 

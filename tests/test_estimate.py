@@ -21,7 +21,7 @@ def test_assumed_until_measured_then_scaled_per_server_then_per_backend():
     assert found.seconds(CELL) == pytest.approx(3 * assumed)
     assert found.seconds(plan.Cell("llama.cpp", "tiny-lfm2.5", 200, 20)) == pytest.approx(3 * assumed)
     other = plan.Cell("mlx-lm", "tiny-lfm2.5", 200, 20)
-    assert found.seconds(other) == pytest.approx(5 * (200 / 600 + 20 / 80) + estimate.CELL_OVERHEAD_S)
+    assert found.seconds(other) == pytest.approx(5 * (200 / 400 + 20 / 60) + estimate.CELL_OVERHEAD_S)
 
 
 def test_total_counts_a_start_for_each_server():

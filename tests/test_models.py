@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib import models, tiny
+from lib import models
 from lib.files import TinymoeError
 from lib.tiny import shapes, weights
 
@@ -49,34 +49,3 @@ def test_unverified_fields_exist():
 def test_unknown_name_lists_the_known_ones():
     with pytest.raises(TinymoeError, match=r"'gpt-9' is not in lib/models.py; known: lfm2.5-8b-a1b, .*e4b$"):
         models.get("gpt-9")
-
-
-def test_locate_makes_a_tiny_model(tmp_path):
-    path = models.locate(models.get("tiny-gemma4-e2b"), tiny.GGUF_BACKEND, tmp_path, 4096)
-    assert path.is_file() and path.parent == tmp_path / "models"
-
-
-def test_locate_names_the_command_that_fetches_a_full_model(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    model = models.get("trinity-nano")
-    with pytest.raises(TinymoeError, match=r"hf download arcee-ai/\S+-GGUF --include '\*Q4_K_M.gguf'$"):
-        models.locate(model, "llama.cpp", tmp_path, 4096)
-    with pytest.raises(TinymoeError, match=r"hf download mlx-community/\S+-4bit$"):
-        models.locate(model, "mlx-lm", tmp_path, 4096)
-
-
-def test_locate_finds_a_downloaded_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    repo = tmp_path / "models--arcee-ai--Trinity-Nano-Preview-GGUF"
-    snapshot = repo / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text("0" * 40)
-    wanted = snapshot / "Trinity-Nano-Preview-Q4_K_M.gguf"
-    wanted.touch()
-    assert models.locate(models.get("trinity-nano"), "llama.cpp", tmp_path, 4096) == wanted
-
-
-def test_locate_says_that_no_conversion_is_published(tmp_path):
-    with pytest.raises(TinymoeError, match="smallthinker-4b-a0.6b: no conversion for mlx-lm is published"):
-        models.locate(models.get("smallthinker-4b-a0.6b"), "mlx-lm", tmp_path, 4096)

@@ -120,11 +120,11 @@ def test_a_request_that_times_out_fails_the_cell_as_censored(scratch_run, make_p
 def test_a_broken_model_file_fails_its_cells_with_the_servers_reason(scratch_run, make_plan, monkeypatch, tmp_path):
     real = store.locate
 
-    def locate(model, backend):
+    def locate(model, backend, ctx_size):
         if model.name != "tiny-lfm2.5":
-            return real(model, backend)
+            return real(model, backend, ctx_size)
         cut = tmp_path / "cut.gguf"
-        cut.write_bytes(real(model, backend).read_bytes()[:100_000])
+        cut.write_bytes(real(model, backend, ctx_size).read_bytes()[:100_000])
         return cut
 
     monkeypatch.setattr(store, "locate", locate)

@@ -1,0 +1,73 @@
+"""Each notebook runs by papermill on the committed fixture, and its checked cell shows the fixture's own numbers."""
+
+import io
+
+import nbformat
+import pandas as pd
+import papermill
+import pytest
+
+from lib import cells, paths, report
+
+FIXTURE = paths.RUNS / "fixture"
+NOTEBOOKS = report.notebooks()
+
+
+def checked_cell(notebook):
+    """The one cell tagged for checking, which must be the last."""
+    found = [c for c in notebook.cells if "nbval-check-output" in c.metadata.get("tags", [])]
+    assert len(found) == 1 and found[0] is notebook.cells[-1]
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def ok():
+    """The usable cells of the fixture, straight from its artifacts."""
+    rows = cells.read_run(FIXTURE)
+    return rows[rows["state"] == "ok"]
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
+def test_runs_on_the_fixture(source, tmp_path, ok):
+    done = papermill.execute_notebook(
+        str(source), str(tmp_path / source.name), parameters={"run": "fixture"}, cwd=str(paths.NOTEBOOKS),
+        progress_bar=False,
+    )  # fmt: skip
+    text = "".join(out.get("text", "") for out in checked_cell(done).outputs)
+    if source.stem[:2] in {"10", "11", "12", "13"}:
+        table = pd.read_csv(io.StringIO(text), na_values="missing")
+        merged = table.merge(ok, on=["backend", "model", "ctx", "gen"], suffixes=("", "_true"))
+        assert len(merged) == len(ok) == len(table)
+        for name in table.columns.drop(["backend", "model", "ctx", "gen"]):
+            pd.testing.assert_series_equal(
+                merged[name].astype(float), merged[f"{name}_true"].astype(float), check_names=False, rtol=1e-3
+            )
+    else:
+        assert text.strip()
+
+
+def test_the_fixture_has_both_backends_and_a_refused_model(ok):
+    rows = cells.read_run(FIXTURE)
+    assert set(ok["backend"]) == {"llama.cpp", "mlx-lm"}
+    refused = rows[rows["state"] == "failed"]
+    assert set(refused["model"]) == {"tiny-smallthinker"} and refused["unsupported"].all()
+    assert (ok["osl"] == ok["gen"]).all()
+    assert (rows["power_basis"] == "modelled").all()
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
+def test_shape(source):
+    notebook = nbformat.read(source, as_version=4)
+    first, second = notebook.cells[:2]
+    assert first.cell_type == "markdown" and "**Question.**" in first.source and "**Inputs.**" in first.source
+    assert second.metadata["tags"] == ["parameters"]
+    assert all("#" in line for line in second.source.splitlines()), "each parameter says what it is"
+    assert all(len(c.source.splitlines()) <= 30 for c in notebook.cells if c.cell_type == "code")
+    checked_cell(notebook)
+
+
+def test_every_notebook_of_the_report_order_is_there():
+    from lib.join import ORDER
+
+    names = {p.stem for p in NOTEBOOKS}
+    assert names <= {name for name, _ in ORDER}
