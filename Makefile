@@ -12,7 +12,7 @@ PY   ?= .venv/bin/python
 ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help env sweep report test nbval bench lab lint lock fixture clean
+.PHONY: help env sweep report test bench lab lint lock fixture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'

@@ -99,7 +99,7 @@ class Server:
             raise ServerError(f"{self._who()}: model {relative(self.path)} is missing; make or fetch it again")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = _free_port()
-        # From the root, where it runs: servers repeat the path in their answers, and artifacts name no machine's folders.
+        # Seen from the root, where it runs: servers repeat the path, and artifacts are to name no machine's folders.
         served = Path(relative(self.path))
         self.command = self.backend.command(served, self.port, self.ctx_size, self.extra_flags)
         with self.log.open("ab") as log:
