@@ -11,8 +11,11 @@ PY   ?= .venv/bin/python
 # The environment is built here only where the default Python is used; with PY=... it is the user's own.
 ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
 
+# Jupyter refuses to run as root, which is who one is in a container, unless it is told to.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--ServerApp.allow_root=True)
+
 .DEFAULT_GOAL := help
-.PHONY: help env sweep report test bench lab lint lock fixture clean
+.PHONY: help env sweep report test nbval bench lab lint lock fixture refresh clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -42,12 +45,19 @@ bench: $(ENV)  ## the project's own speed, as ratios within one run, to .cache/b
 	@$(PY) -m bench
 
 lab: $(ENV)  ## JupyterLab with the notebooks
-	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. notebooks
+	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. $(AS_ROOT) notebooks
 
 fixture: $(ENV)  ## measure the committed run runs/fixture again (a minute); commit what changed
 	@rm -rf runs/fixture
 	@$(PY) -m lib.sweep --plan fixture --run fixture
-	@echo "fixture: runs/fixture is new; run 'make test' and commit it"
+	@$(MAKE) -s refresh
+	@echo "fixture: runs/fixture is new, the notebooks hold its outputs; run 'make test' and commit them"
+
+refresh: $(ENV)  ## run the notebooks in place on the fixture, as they are committed
+	@$(PY) -m lib.refresh
+
+nbval: $(ENV)  ## run the committed notebooks again and compare their checked cells
+	@$(PY) -m pytest -q -p no:cacheprovider -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env notebooks
 
 lint: $(ENV)  ## ruff over code and tests
 	@$(PY) -m ruff check lib tests bench notebooks

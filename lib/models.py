@@ -114,10 +114,10 @@ def find(name: str) -> Model | None:
 def label(name: str) -> str:
     """Name with its parameters, as legends show it: "granite4-h-tiny (7B=1B)" is total = active."""
     model = get(name)
-    return f"{name} ({_count(model.total_B)}={_count(model.active_B)})"
+    return f"{name} ({count(model.total_B)}={count(model.active_B)})"
 
 
-def _count(billions: float) -> str:
+def count(billions: float) -> str:
     """A parameter count with one decimal at most: 8.3B, 0.6B, 1.9M."""
     if billions >= 0.1:
         return f"{round(billions, 1):g}B"

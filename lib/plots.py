@@ -119,7 +119,7 @@ def _draw_bars(ax: Axes, frame: pd.DataFrame, name: str, pairs: list[tuple[str, 
             f"{value:.{digits}f}  @ {row.ctx}/{row.gen}", (value, place), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=9,
         )  # fmt: skip
-    ax.set_xlim(0, 1.5 * frame[name].max())
+    ax.set_xlim(0, 1.75 * frame[name].max())  # room for the value and the cell behind the longest bar
     ax.set_xlabel(metrics.heading(name))
     ax.grid(axis="y", visible=False)
 

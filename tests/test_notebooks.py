@@ -66,6 +66,17 @@ def test_shape(source):
     checked_cell(notebook)
 
 
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
+def test_committed_outputs_are_whole_and_in_order(source):
+    """nbval runs a cell without a count but compares nothing, so each must have been executed, in order."""
+    notebook = nbformat.read(source, as_version=4)
+    code = [c for c in notebook.cells if c.cell_type == "code" and c.source]
+    assert [c.execution_count for c in code] == list(range(1, len(code) + 1))
+    assert checked_cell(notebook).outputs, "a checked cell without outputs checks nothing"
+    assert all(set(c.metadata) <= {"tags"} for c in notebook.cells) and "papermill" not in notebook.metadata
+    assert not any(out.output_type == "error" for c in code for out in c.outputs)
+
+
 def test_every_notebook_of_the_report_order_is_there():
     from lib.join import ORDER
 
