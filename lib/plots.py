@@ -71,10 +71,11 @@ def legend(figure: Figure, pairs: list[tuple[str, str]]) -> None:
     names, backends = style.in_order([m for _, m in pairs]), style.backends_in_order([b for b, _ in pairs])
     handles = [Line2D([], [], color=style.colour(m), marker=style.marker(m), label=style.label(m)) for m in names]
     handles += [Line2D([], [], color="#444444", linestyle=style.line(b), label=style.title(b)) for b in backends]
-    _place_legend(figure, handles)
+    place_legend(figure, handles)
 
 
-def _place_legend(figure: Figure, handles: list) -> None:
+def place_legend(figure: Figure, handles: list) -> None:
+    """Lay the panels out and put a legend of `handles` below them."""
     figure.tight_layout()
     figure.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=min(3, len(handles)), frameon=False
@@ -105,7 +106,7 @@ def bars(best: dict[str, pd.DataFrame]) -> Figure:
     handles = [
         Patch(facecolor="#CCCCCC", edgecolor="#444444", hatch=style.hatch(b), label=style.title(b)) for b in backends
     ]
-    _place_legend(figure, handles)
+    place_legend(figure, handles)
     return figure
 
 

@@ -105,7 +105,8 @@ def _execute(source: Path, folder: Path, run: str, key: str) -> str:
     logging.getLogger("papermill").setLevel(logging.ERROR)
     try:
         papermill.execute_notebook(
-            str(source), str(running), parameters={"run": run}, cwd=str(NOTEBOOKS), progress_bar=False
+            str(source), str(running), parameters={"run": run}, kernel_name="python3", cwd=str(NOTEBOOKS),
+            progress_bar=False,
         )  # fmt: skip
     except Exception as e:  # whatever a notebook does, it is reported and the others go on
         target.unlink(missing_ok=True)

@@ -55,6 +55,14 @@ def test_the_fixture_has_both_backends_and_a_refused_model(ok):
     assert (rows["power_basis"] == "modelled").all()
 
 
+def test_prompts_differ_within_a_cell_and_are_the_same_for_both_backends(ok):
+    sent = pd.read_parquet(FIXTURE / "tables" / "requests.parquet")
+    keys = ["model", "ctx", "gen", "phase", "index"]
+    assert not sent.duplicated(["backend", "model", "ctx", "gen", "prompt_sha256"]).any()
+    pairs = sent.pivot(index=keys, columns="backend", values="prompt_sha256").dropna()
+    assert len(pairs) == 48 and (pairs["llama.cpp"] == pairs["mlx-lm"]).all()
+
+
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
 def test_shape(source):
     notebook = nbformat.read(source, as_version=4)
