@@ -15,7 +15,8 @@ def write(path, code, parameters="run = 'x'  # a run"):
         nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
         nbformat.v4.new_code_cell(f"from IPython.display import Markdown, display\n{code}"),
     ]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}, "language_info": {"name": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
 
 
 @pytest.fixture
