@@ -60,6 +60,8 @@ def title(run: str) -> str:
 
 def banner(manifest: dict) -> str:
     """What a reader must know before any number: modelled power, synthetic data. Empty for a run measured whole."""
+    if not manifest:
+        return "> **No manifest.** The run does not say on what machine and with what meter it was measured."
     lines = []
     if manifest.get("synthetic"):
         lines.append(

@@ -27,7 +27,12 @@ def _path(run_dir: Path, cell: Cell) -> Path:
 def read(run_dir: Path, cell: Cell) -> dict | None:
     """The cell's record, or None if it is not settled."""
     path = _path(run_dir, cell)
-    return read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    found = read_json(path)
+    if not isinstance(found, dict) or not {"state", "reason", "plan_hash"} <= found.keys():
+        raise LedgerError(f"{relative(path)}: not the record of a cell; remove its folder, and it is measured again")
+    return found
 
 
 def write(run_dir: Path, cell: Cell, plan: Plan, facts: dict) -> None:
@@ -63,6 +68,8 @@ def put_aside(run_dir: Path, *paths: Path) -> None:
 def headline(run_dir: Path, cell: Cell) -> str:
     """The cell's median rates in a few words, from its summary file."""
     path = _path(run_dir, cell).with_name("profile_export_aiperf.json")
+    if not path.exists():
+        return "no summary"
     medians = {key: value.get("p50") for key, value in read_json(path).items() if isinstance(value, dict)}
     rate, ttft_ms = medians.get("output_token_throughput_per_user"), medians.get("time_to_first_token")
     rate_text = f"{rate:.1f} tok/s" if rate is not None else "no decode rate"

@@ -188,6 +188,7 @@ def _meter_facts(meter: Meter) -> dict:
     return {"samples": meter.samples, "longest_silence_s": meter.longest_silence_s, "trouble": meter.trouble}
 
 
-def failure(error: TinymoeError | OSError) -> dict:
-    """The part of cell.json for a cell that could not be measured."""
-    return {"state": "failed", "reason": " ".join(str(error).split())}
+def failure(error: Exception) -> dict:
+    """The part of cell.json for a cell that could not be measured; an error not of ours is named with its kind."""
+    kind = "" if isinstance(error, TinymoeError) else f"{type(error).__name__}: "
+    return {"state": "failed", "reason": kind + " ".join(str(error).split())[:500]}

@@ -150,10 +150,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at a time")
     args = parser.parse_args(argv)
     try:
-        return build(args.run, args.jobs)
+        return build(args.run, max(1, args.jobs))
     except TinymoeError as e:
         print(f"report: {e}", file=sys.stderr)
         return 1
+    except OSError as e:
+        where = relative(Path(e.filename)) if e.filename else "the report's folder"
+        print(f"report: {where}: {e.strerror}; make room or move it away", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("report: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

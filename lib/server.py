@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from lib.backends import HOST, Backend, BackendError
-from lib.files import TinymoeError, sha256
+from lib.files import TinymoeError, read_json, sha256
 from lib.models import Model
 from lib.paths import ROOT, relative
 
@@ -275,6 +275,23 @@ class Server:
             "active_B": self.model.active_B,
             "tiny": self.model.tiny,
         }
+
+
+def end_orphans(run_dir: Path) -> list[str]:
+    """End servers of this run that a killed sweep left behind, and say which.
+
+    Only a process that still has the pid and the start time that server.json recorded is ended.
+    """
+    ended = []
+    for record in sorted(run_dir.glob("*/*/server.json")):
+        facts = read_json(record)
+        with contextlib.suppress(psutil.Error, KeyError, TypeError):
+            process = psutil.Process(facts["pid"])
+            if abs(process.create_time() - facts["created_s"]) < 0.01:
+                process.kill()
+                process.wait(STOP_S)
+                ended.append(f"{facts['backend']} {facts['model']} (pid {facts['pid']})")
+    return ended
 
 
 def _free_port() -> int:

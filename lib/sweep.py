@@ -24,7 +24,7 @@ from lib.measure import Prepared, failure, measure
 from lib.paths import cell_folder, relative, run_folder, server_folder
 from lib.plan import Cell, Plan, PlanError, load, selected
 from lib.prompts import prompts
-from lib.server import Server, ServerError
+from lib.server import Server, ServerError, end_orphans
 
 # A server that died in a cell is started again for the next cell, at most this often.
 SERVER_LIVES = 3
@@ -69,6 +69,8 @@ class Sweep:
             self._check_space()
             with ledger.lock(self.run_dir):
                 source = power.choose(self.plan)
+                for orphan in end_orphans(self.run_dir):
+                    self.console.print(f"ended a server that a killed sweep left running: {orphan}", markup=False)
                 self._begin_manifest(source)
                 with progress.SweepProgress(self.estimate, self.todo, self._requests(), self.console) as self.bars:
                     self.bars.say(f"power: {source.kind}: {source.note}")
@@ -100,9 +102,10 @@ class Sweep:
                     self._ready(server, folder)
                     first = True
                     while cells and server.alive():
-                        self._cell(cells.pop(0), server, source, first)
+                        self._cell(cells[0], server, source, first)
+                        del cells[0]
                         first = False
-            except (TinymoeError, OSError) as e:
+            except Exception as e:  # one server's trouble, of whatever kind, must not cost the others their turn
                 self._fail(cells, e)
                 return
             if not cells:
@@ -133,7 +136,7 @@ class Sweep:
             facts = measure(
                 self.plan, cell, server, source, self._prepare(cell, server), folder, self.bars.tick
             )  # fmt: skip
-        except (TinymoeError, OSError) as e:
+        except Exception as e:  # recorded as this cell's reason; the next cell goes on
             facts = failure(e)
         self.estimate.learn(cell, time.monotonic() - began_s)
         about = {"server": server.identity(), "first_of_life": first, "seconds": time.monotonic() - began_s}
@@ -147,7 +150,7 @@ class Sweep:
         ledger.write(self.run_dir, cell, self.plan, facts)
         self.bars.end(cell, facts["state"], facts["reason"] or ledger.headline(self.run_dir, cell))
 
-    def _fail(self, cells: list[Cell], error: TinymoeError | OSError) -> None:
+    def _fail(self, cells: list[Cell], error: Exception) -> None:
         for cell in cells:
             ledger.put_aside(self.run_dir, cell_folder(self.run_dir, cell.backend, cell.model, cell.ctx, cell.gen))
             unsupported = isinstance(error, ServerError) and error.unsupported
@@ -207,6 +210,10 @@ def main(argv: list[str] | None = None) -> int:
         return sweep.dry_run() if args.dry_run else sweep.go()
     except (TinymoeError, PlanError) as e:
         print(f"sweep: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        where = relative(Path(e.filename)) if e.filename else "the run's folder"
+        print(f"sweep: {where}: {e.strerror}; make room or move it, then the same command goes on", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("sweep: interrupted; what was measured is kept, the same command goes on from here", file=sys.stderr)
