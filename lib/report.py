@@ -35,10 +35,13 @@ def notebooks() -> list[Path]:
 def build(run: str, jobs: int) -> int:
     """Bring the report of `run` up to date and say what was done; returns the exit code."""
     run_dir = run_folder(run)
+    stamp = run_dir / "tables" / "stamp"
+    if not stamp.exists():  # lost: the tables are joined again, which writes it
+        (run_dir / "tables" / "index.json").unlink(missing_ok=True)
     cells.update(run_dir)
     folder = REPORTS / run
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    common = [run, (run_dir / "tables" / "stamp").read_text(), _code()]
+    common = [run, stamp.read_text(), _code()]
     keys = {source: digest([common, _source(source)]) for source in notebooks()}
     stale = [source for source, key in keys.items() if not _is_fresh(folder, source, key)]
     failures = _execute_all(stale, folder, run, keys, jobs)
