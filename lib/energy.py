@@ -132,7 +132,8 @@ def _sleep(samples: pd.DataFrame, found: phases.Windows) -> str:
 
 def _power_facts(samples: pd.DataFrame, parts: phases.Split, found: phases.Windows, fitted: phases.Fit) -> dict:
     times_s, power_W = samples["time_s"].to_numpy(), samples["power_W"].to_numpy()
-    prefill, decode = (phases.phase_power(p, power_W, parts, found, fitted) for p in phases.PHASES)
+    doubt_s = samples.attrs["clock"].error_ms / 1000
+    prefill, decode = (phases.phase_power(p, power_W, parts, found, fitted, doubt_s) for p in phases.PHASES)
     facts = {
         "total_power_W": formulas.total_power_W(power_W[parts.midpoint != "outside"]),
         "between_power_fit_W": fitted.power_W["between"],

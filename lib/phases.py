@@ -269,8 +269,14 @@ class PhasePower:
     reason: str
 
 
-def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, fitted: Fit) -> PhasePower:
-    """Power of `phase` from samples' power in watts (NaN where a rail is missing) and their split."""
+def phase_power(
+    phase: str, power_W: np.ndarray, parts: Split, found: Windows, fitted: Fit, doubt_s: float = 0.0
+) -> PhasePower:
+    """Power of `phase` from samples' power in watts (NaN where a rail is missing) and their split.
+
+    doubt_s: bound of the clock's error. A midpoint says nothing about a phase that is shorter than that, so there
+    is no power then, with the reason.
+    """
     known = ~np.isnan(power_W)
     inside, near = known & parts.inside(phase), known & (parts.midpoint == phase)
     chosen = inside if inside.sum() >= ENOUGH_INSIDE else near
@@ -278,6 +284,12 @@ def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, f
     overlap_s = np.where(known, getattr(parts, f"{phase}_s"), 0.0)
     covered_s, length_s = float(overlap_s.sum()), found.length_s(phase)
     value_W, estimator = _leading(phase, int(inside.sum()), median_W, fitted)
+    reason = "" if estimator else f"no {phase} power: {covered_s * 1000:.0f} ms of {phase} under power samples"
+    each_s = length_s / len(found.prefill)
+    if estimator == "midpoint" and doubt_s > each_s:
+        value_W, estimator = float("nan"), ""
+        lasts, known_to = f"{each_s * 1000:.0f} ms", f"{doubt_s * 1000:.0f} ms"
+        reason = f"no {phase} power: it lasts {lasts} and the log's clock is known to {known_to}"
     return PhasePower(
         power_W=value_W,
         estimator=estimator,
@@ -290,7 +302,7 @@ def phase_power(phase: str, power_W: np.ndarray, parts: Split, found: Windows, f
         coverage_pct=100 * covered_s / length_s if length_s else float("nan"),
         samples=int(inside.sum()),
         samples_midpoint=int(near.sum()),
-        reason="" if estimator else f"no {phase} power: {covered_s * 1000:.0f} ms of {phase} under power samples",
+        reason=reason,
     )
 
 

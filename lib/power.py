@@ -30,6 +30,8 @@ SAMPLERS = "cpu_power,gpu_power,thermal"
 FIRST_SAMPLE_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 IDLE_S = 10.0
+# Shortest log: stamps are whole seconds, and a log in which none changes cannot place its samples within a second.
+MIN_LOG_S = 1.2
 
 
 class PowerError(TinymoeError):
@@ -128,6 +130,7 @@ class Meter:
         self.samples, self.cpu_s, self.pump_cpu_s, self.longest_silence_s = 0, 0.0, 0.0, 0.0
         self.trouble = ""
         self._first, self._stopping = threading.Event(), threading.Event()
+        self._first_s = 0.0
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
@@ -156,6 +159,8 @@ class Meter:
         if self._process is None:
             return
         process, self._process = self._process, None
+        if self._first.is_set() and not self.trouble:
+            time.sleep(max(0.0, MIN_LOG_S - (time.monotonic() - self._first_s)))
         self._stopping.set()
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
@@ -187,6 +192,7 @@ class Meter:
             last = now
             out.write(piece)
             if seen := piece.count(b"*** Sampled "):
+                self._first_s = self._first_s or now
                 self.samples += seen
                 self._first.set()
                 if self._stopping.is_set():

@@ -63,10 +63,12 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
         return ""
     first, second = known.iloc[0], known.iloc[1]
     gap_pct = abs(100 * (first[name] / second[name] - 1)) if second[name] else float("nan")
+    out = len(cells) - len(known)
+    missing = f" {plural(out, 'model')} without a value {'is' if out == 1 else 'are'} not compared." if out else ""
     title, side = metrics.BY_NAME[name].title, "above" if first[name] > second[name] else "below"
     return (
         f"{title}: {who(first)} leads {where} with {value(name, first[name])}, "
-        f"{number(gap_pct, 1)} % {side} {who(second)} ({value(name, second[name])})."
+        f"{number(gap_pct, 1)} % {side} {who(second)} ({value(name, second[name])}).{missing}"
     )
 
 

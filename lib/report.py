@@ -15,7 +15,8 @@ import logging
 import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from lib import cells
@@ -58,7 +59,15 @@ def _execute_all(stale: list[Path], folder: Path, run: str, keys: dict[Path, str
     workers, chatter = min(jobs, len(stale)), str(folder / "notebooks" / "kernels.log")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet, initargs=(chatter,)) as pool:
         futures = [pool.submit(_execute, source, folder, run, keys[source]) for source in stale]
-        return [line for future in futures if (line := future.result())]
+        return [line for s, future in zip(stale, futures, strict=True) if (line := _result(s, future))]
+
+
+def _result(source: Path, future: Future) -> str:
+    """A notebook's line of failure, or nothing; a worker that was killed is a failure too."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return f"notebook {source.stem} failed: its process was killed; 'make report' runs it again"
 
 
 def _quiet(log: str) -> None:

@@ -277,3 +277,17 @@ def test_no_samples_is_no_power_with_a_reason():
     power = phases.phase_power("decode", nothing, parts, found, fitted)
     assert np.isnan(power.power_W)
     assert power.reason == "no decode power: 0 ms of decode under power samples"
+
+
+def test_a_midpoint_says_nothing_of_a_phase_shorter_than_the_clock_is_known():
+    found = phases.windows(np.array([0.0, 1.0]), np.array([0.02, 0.02]), np.array([0.5, 1.5]))
+    ends_s = 0.035 + 0.05 * np.arange(40)
+    parts = phases.split(ends_s, np.full(40, 0.05), found)
+    power_W = np.full(40, 5.0)
+    unfit = phases.Fit(dict.fromkeys(("prefill", "decode", "between"), np.nan),
+                       dict.fromkeys(("prefill", "decode", "between"), np.nan), float("inf"), 0.0, 0)  # fmt: skip
+    sure = phases.phase_power("prefill", power_W, parts, found, unfit, doubt_s=0.005)
+    assert (sure.power_W, sure.estimator) == (5.0, "midpoint")
+    doubtful = phases.phase_power("prefill", power_W, parts, found, unfit, doubt_s=0.03)
+    assert np.isnan(doubtful.power_W) and doubtful.estimator == ""
+    assert doubtful.reason == "no prefill power: it lasts 20 ms and the log's clock is known to 30 ms"

@@ -14,7 +14,8 @@ def test_leads_names_winner_runner_up_and_margin():
     said = prose.leads(frame, "output_tok_s", "here")
     assert (
         said
-        == "Output rate: b under llama.cpp leads here with 60.00 tok/s, 20.0 % above a under llama.cpp (50.00 tok/s)."
+        == "Output rate: b under llama.cpp leads here with 60.00 tok/s, 20.0 % above a under llama.cpp (50.00 tok/s). "
+        "1 model without a value is not compared."
     )
     assert "a under llama.cpp leads" in prose.leads(
         frame.assign(output_tok_s=[70.0, 60.0, 1.0]), "output_tok_s", "here"
