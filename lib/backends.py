@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import tokenizers
 
-from lib.files import TinymoeError, read_json
+from lib.files import TinymoeError, read_optional
 from lib.paths import CACHE
 
 HOST = "127.0.0.1"
@@ -187,20 +187,16 @@ def eos_ids(model_path: Path) -> list[int]:
     tokenizer_config.json.
     """
     ids: set[int] = set()
-    config = _optional(model_path / "config.json")
-    for source in (config, config.get("text_config") or {}, _optional(model_path / "generation_config.json")):
+    config = read_optional(model_path / "config.json")
+    for source in (config, config.get("text_config") or {}, read_optional(model_path / "generation_config.json")):
         value = source.get("eos_token_id")
         ids.update(value if isinstance(value, list) else [] if value is None else [value])
-    token = _optional(model_path / "tokenizer_config.json").get("eos_token")
+    token = read_optional(model_path / "tokenizer_config.json").get("eos_token")
     text = token.get("content") if isinstance(token, dict) else token
     if text:
         tokenizer = tokenizers.Tokenizer.from_file(str(model_path / "tokenizer.json"))
         ids.add(tokenizer.token_to_id(text))
     return sorted(ids - {None})
-
-
-def _optional(path: Path) -> dict:
-    return read_json(path) if path.exists() else {}
 
 
 def _plain(line: str) -> str:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Every module of lib/ that has a part in a cell's row: a change of one of them makes every cell stale.
 ANALYSIS = (
     "aiperf", "aiperf_export", "block_shape", "cell", "cells", "clock", "clock_line", "decimals", "energy", "files",
-    "formulas", "metrics", "parts", "paths", "phases", "plist_log", "powermetrics", "rates", "stream", "text_block",
-    "text_buffer", "text_grammar", "text_log",
+    "formulas", "log_content", "metrics", "parts", "paths", "phases", "plist_log", "powermetrics", "rates",
+    "stream", "text_block", "text_buffer", "text_grammar", "text_log",
 )  # fmt: skip
 CELL_FILES = (
     "cell.json", "profile_export.jsonl", "profile_export_aiperf.json", "powermetrics.log", "powermetrics.log.gz",
@@ -162,7 +162,8 @@ def _read_index(run_dir: Path) -> dict:
 def _is_current(run_dir: Path, raw: dict[Path, str]) -> bool:
     index = _read_index(run_dir)
     same_cells = set(index.get("cells", ())) == {str(f.relative_to(run_dir)) for f in raw}
-    return same_cells and index.get("tables") == _tables(run_dir) and not _stale(run_dir, raw)
+    whole = index.get("tables") == _tables(run_dir) and (run_dir / "tables" / "stamp").exists()
+    return same_cells and whole and not _stale(run_dir, raw)
 
 
 def _stale(run_dir: Path, raw: dict[Path, str]) -> list[Path]:
@@ -244,15 +245,16 @@ def _done(worker: subprocess.Popen, folder: Path) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
+    from lib import command  # the program's, not the reading's: a change of it makes no cell stale
+
     parser = argparse.ArgumentParser(description="Bring a run's tables up to date with its raw artifacts.")
     parser.add_argument("--run", required=True)
     args = parser.parse_args(argv)
-    try:
-        run_dir = run_folder(args.run)
-        stale, cells = update(run_dir)
-    except TinymoeError as e:
-        print(f"tables: {e}", file=sys.stderr)
-        return 1
+    return command.run("tables", lambda: _say(run_folder(args.run)))
+
+
+def _say(run_dir: Path) -> int:
+    stale, cells = update(run_dir)
     print(f"tables: {stale} of {cells} cells read, in {relative(run_dir / 'tables')}")
     return 0
 

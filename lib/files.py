@@ -44,6 +44,11 @@ def read_json(path: Path) -> Any:
         raise TinymoeError(f"{path}: not JSON ({e}); restore the file or remove its cell's folder") from e
 
 
+def read_optional(path: Path) -> Any:
+    """The value in a JSON file; an empty dictionary if there is no such file. TinymoeError if it is damaged."""
+    return read_json(path) if path.exists() else {}
+
+
 def digest(value: Any) -> str:
     """Sixteen hex digits that stand for a JSON-like value, the same whatever the order of its keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

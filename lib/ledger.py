@@ -78,27 +78,28 @@ def headline(run_dir: Path, cell: Cell) -> str:
 
 def summary(run_dir: Path, cells: list[Cell]) -> tuple[list[dict], int]:
     """One row of text a server, and how many cells failed or are invalid though the backend can serve them."""
+    found = {cell: read(run_dir, cell) for cell in cells}
     rows, bad = [], 0
     for backend, model in dict.fromkeys((c.backend, c.model) for c in cells):
-        own = [c for c in cells if (c.backend, c.model) == (backend, model)]
-        found = [read(run_dir, c) for c in own]
-        wrong = [f for f in found if f is None or f["state"] != "ok"]
-        bad += sum(not (f and f.get("unsupported")) for f in wrong)
-        rows.append(_row(run_dir, backend, model, own, wrong))
+        own = {c: facts for c, facts in found.items() if (c.backend, c.model) == (backend, model)}
+        wrong = [facts for facts in own.values() if facts is None or facts["state"] != "ok"]
+        bad += sum(not (facts and facts.get("unsupported")) for facts in wrong)
+        rows.append(_row(run_dir, own, wrong))
     return rows, bad
 
 
-def _row(run_dir: Path, backend: str, model: str, cells: list[Cell], wrong: list[dict | None]) -> dict:
-    good = [c for c in cells if (found := read(run_dir, c)) and found["state"] == "ok"]
+def _row(run_dir: Path, own: dict[Cell, dict | None], wrong: list[dict | None]) -> dict:
+    """One server's cells (with their records) in text; `wrong` are the records of those without a result."""
+    good = [c for c, facts in own.items() if facts and facts["state"] == "ok"]
     longest = max(good, key=lambda c: (c.ctx, c.gen), default=None)
-    reason = next((f["reason"] if f else "not run" for f in wrong), "")
+    first = next(iter(own))
     return {
-        "backend": backend,
-        "model": model,
-        "cells ok": f"{len(good)} of {len(cells)}",
+        "backend": first.backend,
+        "model": first.model,
+        "cells ok": f"{len(good)} of {len(own)}",
         "longest cell": f"ctx {longest.ctx} gen {longest.gen}" if longest else "-",
         "its medians": headline(run_dir, longest) if longest else "-",
-        "reason": reason,
+        "reason": next((facts["reason"] if facts else "not run" for facts in wrong), ""),
     }
 
 

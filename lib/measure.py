@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lib import aiperf
+from lib import aiperf, rates
 from lib.client import Client, Exchange
 from lib.files import TinymoeError, write_json
 from lib.memory import MemorySampler
@@ -16,11 +16,6 @@ from lib.meter import cpu_clock
 from lib.plan import Cell, Plan
 from lib.power import Meter, Source
 from lib.server import Server
-
-# Wall and monotonic clock may part by this much before the cell counts as interrupted by sleep.
-SLEEP_TOLERANCE_S = 1.0
-# Fewer prompt tokens than this share of the target means that the server cut the prompt.
-TRUNCATED_SHARE = 0.98
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,9 @@ def measure(
         clocks = _window(*started)
         meter.stop()
         memory.stop()
+    observer = watch.observer(meter, memory)
     write_json(folder / "profile_export_aiperf.json", aiperf.summary(exchanges))
-    verdict = judge(plan, cell, exchanges, clocks, server)
+    verdict = judge(plan, exchanges, clocks, server) or _read_again(folder, cell)
     return {
         "state": verdict.state,
         "reason": verdict.reason,
@@ -69,7 +65,7 @@ def measure(
         "clocks": clocks,
         "power": asdict(source) | _meter_facts(meter),
         "memory": {"samples": memory.samples, "trouble": memory.trouble},
-        "observer": watch.observer(meter, memory),
+        "observer": observer,
     }
 
 
@@ -125,8 +121,8 @@ class Watch:
         }
 
 
-def judge(plan: Plan, cell: Cell, exchanges: list[Exchange], clocks: dict, server: Server) -> Verdict:
-    """Whether the cell can be used, and why not: the server's death and failed requests first, then wrong answers."""
+def judge(plan: Plan, exchanges: list[Exchange], clocks: dict, server: Server) -> Verdict | None:
+    """What only the sweep can know against the cell: the server's death, failed requests, sleep between requests."""
     measured = [e for e in exchanges if e.phase == "profiling"]
     failed = [e for e in measured if e.error]
     if len(exchanges) < plan.warmup + plan.requests:
@@ -137,28 +133,18 @@ def judge(plan: Plan, cell: Cell, exchanges: list[Exchange], clocks: dict, serve
             "failed", f"{len(failed)} of {len(measured)} requests failed; "
             f"request {first.index + 1}: {first.error['type']}: {first.error['message']}"
         )  # fmt: skip
-    return _asleep(clocks) or _wrong_prompt(cell, measured) or _cached(measured) or Verdict("ok")
-
-
-def _asleep(clocks: dict) -> Verdict | None:
     apart_s = clocks["wall_s"] - clocks["monotonic_s"]
-    if abs(apart_s) <= SLEEP_TOLERANCE_S:
-        return None
-    return Verdict(
-        "invalid", f"the machine slept or its clock was set: wall and monotonic clock part by {apart_s:.1f} s"
-    )
-
-
-def _wrong_prompt(cell: Cell, measured: list[Exchange]) -> Verdict | None:
-    seen = [e.prompt_tokens for e in measured if e.prompt_tokens is not None]
-    if seen and min(seen) < TRUNCATED_SHARE * cell.ctx:
-        return Verdict("invalid", f"truncated: the server saw {min(seen)} of {cell.ctx} prompt tokens")
+    if abs(apart_s) > rates.SLEEP_S:
+        return Verdict(
+            "invalid", f"the machine slept or its clock was set: wall and monotonic clock part by {apart_s:.1f} s"
+        )
     return None
 
 
-def _cached(measured: list[Exchange]) -> Verdict | None:
-    hits = [e.cached_tokens for e in measured if e.cached_tokens]
-    return Verdict("invalid", f"the server reused {max(hits)} cached prompt tokens") if hits else None
+def _read_again(folder: Path, cell: Cell) -> Verdict:
+    """The analysis' own verdict on the request file just written: prompt cut, cache hit, sleep within a request."""
+    state, reason = rates.doubt(aiperf.read_requests(folder / "profile_export.jsonl"), cell.ctx, cell.gen)
+    return Verdict(state or "ok", reason)
 
 
 def _counts(plan: Plan, exchanges: list[Exchange]) -> dict:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lib import cells as run_cells
 from lib import style
-from lib.files import read_json
+from lib.files import read_optional
 from lib.paths import run_folder
 
 KEYS = ["backend", "model", "ctx", "gen"]
@@ -28,8 +28,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict:
         """The run's manifest; empty for folders of the earlier scripts, which have none."""
-        path = self.folder / "manifest.json"
-        return read_json(path) if path.exists() else {}
+        return read_optional(self.folder / "manifest.json")
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -43,8 +42,7 @@ class Run:
 
     def server(self, backend: str, model: str) -> dict:
         """server.json of a backend and model; empty if the server never became ready."""
-        path = self.folder / backend / model / "server.json"
-        return read_json(path) if path.exists() else {}
+        return read_optional(self.folder / backend / model / "server.json")
 
     @property
     def canonical(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from xml.parsers.expat import ExpatError
 
 import numpy as np
 
+from lib.log_content import LogContent
 from lib.text_block import from_cores
 
 DOCUMENT_LIMIT = 4 << 20
@@ -18,20 +19,8 @@ _END = b"</plist>"
 _BROKEN = (ExpatError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
 
 
-class PlistLog:
-    """What a stream of property lists holds: the same fields as `lib.text_log.TextLog`."""
-
-    def __init__(self) -> None:
-        self.pieces: list[tuple[int, dict[str, np.ndarray]]] = []
-        self.machine: str | None = None
-        self.build: str | None = None
-        self.summary: dict[str, float] | None = None
-        self.odd: dict[str, list] = {}
-        self.torn: set[int] = set()
-
-    def note(self, kind: str, offset: int, text: str) -> None:
-        """Remember an oddity: how often its kind occurred, and where and what the first one was."""
-        self.odd.setdefault(kind, [0, offset, text])[0] += 1
+class PlistLog(LogContent):
+    """What a stream of property lists holds."""
 
     def add(self, document: bytes, offset: int) -> None:
         """Take one document, from its declaration to `</plist>`; one that cannot be read is noted and left out."""

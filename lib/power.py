@@ -93,15 +93,15 @@ def powermetrics_refusal() -> str:
     """
     if platform.system() != "Darwin":
         return "powermetrics exists on macOS only"
-    command = ["sudo", "-n", POWERMETRICS, "-n", "1", "-i", "50", "--samplers", "cpu_power"]
+    trial = ["sudo", "-n", POWERMETRICS, "-n", "1", "-i", "50", "--samplers", "cpu_power"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=15, stdin=subprocess.DEVNULL)
+        done = subprocess.run(trial, capture_output=True, text=True, timeout=15, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as e:
         return f"'sudo -n {POWERMETRICS}' did not run ({e})"
     if "Sampled system activity" in done.stdout:
         return ""
     said = (done.stderr or done.stdout).strip().splitlines()
-    return f"'sudo -n {POWERMETRICS}' said: {said[0] if said else 'nothing'}; allow it in sudoers ('make doctor')"
+    return f"'sudo -n {POWERMETRICS}' said: {said[0] if said else 'nothing'}; allow that one program in sudoers"
 
 
 def command(source: Source, pid: int) -> list[str]:

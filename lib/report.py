@@ -19,8 +19,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from lib import cells
-from lib.files import TinymoeError, digest, read_json, sha256
+from lib import cells, command
+from lib.files import TinymoeError, digest, read_optional, sha256
 from lib.paths import NOTEBOOKS, REPORTS, ROOT, relative, run_folder
 
 
@@ -36,13 +36,10 @@ def notebooks() -> list[Path]:
 def build(run: str, jobs: int) -> int:
     """Bring the report of `run` up to date and say what was done; returns the exit code."""
     run_dir = run_folder(run)
-    stamp = run_dir / "tables" / "stamp"
-    if not stamp.exists():  # lost: the tables are joined again, which writes it
-        (run_dir / "tables" / "index.json").unlink(missing_ok=True)
     cells.update(run_dir)
     folder = REPORTS / run
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    common = [run, stamp.read_text(), _code()]
+    common = [run, (run_dir / "tables" / "stamp").read_text(), _code()]
     keys = {source: digest([common, _source(source)]) for source in notebooks()}
     stale = [source for source, key in keys.items() if not _is_fresh(folder, source, key)]
     failures = _execute_all(stale, folder, run, keys, jobs)
@@ -146,14 +143,8 @@ def _write(run: str, folder: Path, keys: dict[Path, str], changed: bool) -> None
     from lib import join
 
     missing = [s.stem for s in keys if s not in ready]
-    join.write(run, folder, ready, missing, read_manifest(run))
+    join.write(run, folder, ready, missing, read_optional(run_folder(run) / "manifest.json"))
     stamp.write_text(key)
-
-
-def read_manifest(run: str) -> dict:
-    """The run's manifest; empty for folders of the earlier scripts, which have none."""
-    path = run_folder(run) / "manifest.json"
-    return read_json(path) if path.exists() else {}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -161,18 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run", required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="notebooks at a time")
     args = parser.parse_args(argv)
-    try:
-        return build(args.run, max(1, args.jobs))
-    except TinymoeError as e:
-        print(f"report: {e}", file=sys.stderr)
-        return 1
-    except OSError as e:
-        where = relative(Path(e.filename)) if e.filename else "the report's folder"
-        print(f"report: {where}: {e.strerror}; make room or move it away", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("report: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    return command.run("report", lambda: build(args.run, max(1, args.jobs)))
 
 
 if __name__ == "__main__":

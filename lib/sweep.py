@@ -17,12 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lib import backends, ledger, machine, models, power, progress, store
+from lib import backends, command, ledger, machine, models, power, progress, store
 from lib.estimate import Estimate, clock
-from lib.files import TinymoeError, free_MB, read_json, write_json
+from lib.files import TinymoeError, free_MB, read_optional, write_json
 from lib.measure import Prepared, failure, measure
 from lib.paths import cell_folder, relative, run_folder, server_folder
-from lib.plan import Cell, Plan, PlanError, load, selected
+from lib.plan import Cell, Plan, load, selected
 from lib.prompts import prompts
 from lib.server import Server, ServerError, end_orphans
 
@@ -158,7 +158,7 @@ class Sweep:
 
     def _begin_manifest(self, source: power.Source) -> None:
         path = self.run_dir / "manifest.json"
-        before = read_json(path) if path.exists() else {}
+        before = read_optional(path)
         self.manifest = {
             "schema": 1,
             "run": self.run_dir.name,
@@ -203,21 +203,13 @@ def main(argv: list[str] | None = None) -> int:
     # Sent by `kill` and by a closing terminal: end like Ctrl-C does, so that servers and meters are stopped.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    console = progress.console()
-    try:
-        plan = load(args.plan)
-        sweep = Sweep(plan, run_folder(args.run or plan.name), args.only, args.retry, console)
-        return sweep.dry_run() if args.dry_run else sweep.go()
-    except (TinymoeError, PlanError) as e:
-        print(f"sweep: {e}", file=sys.stderr)
-        return 1
-    except OSError as e:
-        where = relative(Path(e.filename)) if e.filename else "the run's folder"
-        print(f"sweep: {where}: {e.strerror}; make room or move it, then the same command goes on", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("sweep: interrupted; what was measured is kept, the same command goes on from here", file=sys.stderr)
-        return 130
+    return command.run("sweep", lambda: _run(args), "what was measured is kept, the same command goes on from here")
+
+
+def _run(args: argparse.Namespace) -> int:
+    plan = load(args.plan)
+    sweep = Sweep(plan, run_folder(args.run or plan.name), args.only, args.retry, progress.console())
+    return sweep.dry_run() if args.dry_run else sweep.go()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 
 from lib import text_block
 from lib.block_shape import Heads, Shape, find_heads
+from lib.log_content import LogContent
 from lib.text_block import Block
 from lib.text_buffer import BEFORE, TextBuffer
 from lib.text_grammar import HEADER, stamp_s
@@ -45,21 +46,11 @@ class Head(NamedTuple):
     elapsed_ms: float
 
 
-class TextLog:
-    """What a text log holds; made by `read_text`.
-
-    pieces: (number of blocks, columns as arrays), one after another. machine, build: as printed, or None. summary:
-    elapsed and rails of the Summary block, or None. odd: kind of oddity to how often it occurred, the offset of the
-    first and its text. torn: row numbers of blocks with foreign lines.
-    """
+class TextLog(LogContent):
+    """What a text log holds; made by `read_text`."""
 
     def __init__(self, fast: bool = True):
-        self.pieces: list[tuple[int, dict[str, np.ndarray]]] = []
-        self.machine: str | None = None
-        self.build: str | None = None
-        self.summary: dict[str, float] | None = None
-        self.odd: dict[str, list] = {}
-        self.torn: set[int] = set()
+        super().__init__()
         self._fast = fast
         self._shapes: list[Shape] = []
         self._singles: list[dict[str, Any]] = []
@@ -68,10 +59,6 @@ class TextLog:
         self._text = TextBuffer(PIECE)
         self._stopped = False
         self._skipping = False
-
-    def note(self, kind: str, offset: int, text: str, count: int = 1) -> None:
-        """Remember an oddity."""
-        self.odd.setdefault(kind, [0, offset, text])[0] += count
 
     # --- the stream ---
 

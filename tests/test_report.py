@@ -93,3 +93,11 @@ def test_an_unknown_run_is_one_line(name, said, capfd):
     err = capfd.readouterr().err
     assert err.startswith(said) and err.count("\n") == 1
     assert not (paths.REPORTS / name).exists()
+
+
+def test_a_lost_stamp_of_the_tables_is_made_again(run, capfd):
+    assert report.main(["--run", run]) == 0
+    (paths.run_folder(run) / "tables" / "stamp").unlink()
+    capfd.readouterr()
+    assert report.main(["--run", run]) == 0
+    assert "nothing changed" in capfd.readouterr().out, "the same tables have the same stamp"
