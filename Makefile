@@ -29,6 +29,9 @@ env: $(ENV)  ## the .venv with everything that requirements.txt pins
 	@echo "env: making .venv with the packages of requirements.txt (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
+	@# Compiled here on all cores: pip does it on one, and where Python may not write bytecode every start would do it anew.
+	@# Some packages ship templates that are no Python, so that compileall's exit code says nothing.
+	@.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true
 	@touch $@
 	@echo "env: .venv is ready"
 

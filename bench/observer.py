@@ -27,7 +27,7 @@ def bench(scale: float = 1.0) -> list[dict]:
         stub_process("--ttft-s", str(TTFT_S), "--itl-s", str(ITL_S)) as (url, pid),
         tempfile.TemporaryDirectory(dir=_folder()) as folder,
     ):
-        server = SimpleNamespace(pid=pid, base_url=url, alive=lambda: True, death=lambda: "")
+        server = SimpleNamespace(pid=pid, base_url=url, has_ended=lambda _: False, death=lambda: "")
         prepared = Prepared([f"prompt {n}" for n in range(plan.requests + plan.warmup)], {}, "stub")
         cell = Cell("llama.cpp", "tiny-trinity", 8, TOKENS)
         facts = measure(plan, cell, server, power.choose(plan), prepared, Path(folder), lambda: None)

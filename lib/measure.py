@@ -17,6 +17,9 @@ from lib.plan import Cell, Plan
 from lib.power import Meter, Source
 from lib.server import Server
 
+# A server whose connection broke is given this long to be seen dead before the next request is sent.
+DYING_S = 1.0
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -85,9 +88,14 @@ def _requests(
             exchanges.append(exchange)
             aiperf.append_record(out, exchange)
             tick()
-            if exchange.error and not server.alive():
+            if exchange.error and server.has_ended(_grace_s(exchange)):
                 break
     return exchanges
+
+
+def _grace_s(exchange: Exchange) -> float:
+    """Time a server gets to be seen dead after an error: a connection that broke is the first sign of it."""
+    return DYING_S if exchange.error["type"] in ("refused", "reset", "cut") else 0.0
 
 
 class Watch:
@@ -125,8 +133,8 @@ def judge(plan: Plan, exchanges: list[Exchange], clocks: dict, server: Server) -
     """What only the sweep can know against the cell: the server's death, failed requests, sleep between requests."""
     measured = [e for e in exchanges if e.phase == "profiling"]
     failed = [e for e in measured if e.error]
-    if len(exchanges) < plan.warmup + plan.requests:
-        return Verdict("failed", f"{server.death()} in request {len(exchanges)} of {plan.warmup + plan.requests}")
+    if exchanges[-1].error and (death := server.death()):
+        return Verdict("failed", f"{death} in request {len(exchanges)} of {plan.warmup + plan.requests}")
     if failed:
         first = failed[0]
         return Verdict(

@@ -118,6 +118,14 @@ class Server:
         """Whether the process that was started still runs."""
         return self._popen is not None and self._popen.poll() is None
 
+    def has_ended(self, within_s: float) -> bool:
+        """Whether the process has ended, or does within `within_s` seconds: a reset connection comes before its end."""
+        if self._popen is None:
+            return True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(within_s)
+        return not self.alive()
+
     def wait_ready(self, timeout_s: float) -> None:
         """Return when a real request for one token has been answered.
 

@@ -10,7 +10,7 @@ from lib.client import Exchange
 PLAN = plan.Plan(backends=["llama.cpp"], models=["tiny-trinity"], prompts=[100], gens=[4], requests=2, warmup=1)
 CELL = plan.Cell("llama.cpp", "tiny-trinity", 100, 4)
 AWAKE = {"wall_s": 5.0, "monotonic_s": 5.0}
-DEAD = SimpleNamespace(death=lambda: "server killed by SIGKILL")
+DEATH = "server killed by SIGKILL"
 
 
 def exchange(index, phase="profiling", **facts):
@@ -23,8 +23,8 @@ def exchange(index, phase="profiling", **facts):
     return Exchange(index=index, phase=phase, start_ns=ns, end_ns=ns + 5 * 10**8, **values | facts)
 
 
-def verdict(tmp_path, exchanges, clocks=AWAKE):
-    found = measure.judge(PLAN, exchanges, clocks, DEAD)
+def verdict(tmp_path, exchanges, clocks=AWAKE, death=""):
+    found = measure.judge(PLAN, exchanges, clocks, SimpleNamespace(death=lambda: death))
     if found is None:
         with (tmp_path / "profile_export.jsonl").open("w") as out:
             for one in exchanges:
@@ -37,6 +37,7 @@ def good(**facts):
     return [exchange(0, "warmup"), exchange(0), exchange(1, **facts)]
 
 
+RESET = {"type": "reset", "message": "Connection reset by peer"}
 TIMEOUT = {"type": "timeout", "message": "no end within 3 s"}
 
 
@@ -44,7 +45,6 @@ TIMEOUT = {"type": "timeout", "message": "no end within 3 s"}
     ("exchanges", "clocks", "said"),
     [
         (good(), AWAKE, ("ok", "")),
-        (good()[:2], AWAKE, ("failed", "server killed by SIGKILL in request 2 of 3")),
         (good(error=TIMEOUT), AWAKE, ("failed", "1 of 2 requests failed; request 2: timeout: no end within 3 s")),
         (good(prompt_tokens=50), AWAKE, ("invalid", "truncated: the server saw 50 of 100 prompt tokens")),
         (good(cached_tokens=64), AWAKE, ("invalid", "the server reused 64 cached prompt tokens")),
@@ -61,3 +61,15 @@ def test_verdicts(tmp_path, exchanges, clocks, said):
 def test_a_failed_warm_up_is_no_failed_cell(tmp_path):
     sent = [exchange(0, "warmup", error=TIMEOUT), exchange(0), exchange(1)]
     assert verdict(tmp_path, sent) == ("ok", "")
+
+
+def test_a_servers_death_is_the_reason_also_in_the_last_request(tmp_path):
+    early = [exchange(0, "warmup"), exchange(0, error=RESET)]
+    assert verdict(tmp_path, early, death=DEATH) == ("failed", f"{DEATH} in request 2 of 3")
+    assert verdict(tmp_path, good(error=RESET), death=DEATH) == ("failed", f"{DEATH} in request 3 of 3")
+    assert verdict(tmp_path, good(), death=DEATH) == ("ok", ""), "it ended after the last answer"
+
+
+def test_only_a_broken_connection_makes_the_sweep_wait_for_the_servers_end():
+    assert measure._grace_s(exchange(0, error=RESET)) == measure.DYING_S
+    assert measure._grace_s(exchange(0, error=TIMEOUT)) == 0
