@@ -11,8 +11,10 @@ from urllib.parse import unquote
 import nbformat
 from nbconvert import HTMLExporter, MarkdownExporter
 
+from lib import references
 from lib.files import TinymoeError, write_atomic
 from lib.paths import FIGURES, NOTEBOOKS, ROOT
+from lib.references import LINK
 
 # Notebook and the tag of the cells wanted from it; no tag: every cell that belongs to no tagged part.
 ORDER = (
@@ -23,19 +25,16 @@ ORDER = (
 PARTS = {tag for _, tag in ORDER if tag}
 SKIP = "report-skip"
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
-_HEADING = re.compile(r"^(#{1,3}) (.+)$", re.MULTILINE)
-_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 
 
 class JoinError(TinymoeError):
-    """A reference in a notebook that leads nowhere."""
+    """An image in a notebook that is not one of the run's figures."""
 
 
 def write(run: str, folder: Path, ready: dict[Path, Path], missing: list[str], manifest: dict) -> None:
     """Write report.md and report.html of `run` into `folder` from executed notebooks (source -> executed copy).
 
-    Raises JoinError if a reference to a figure, table or section has no target in a complete report.
+    Raises references.LinkError if a reference to a figure, table or section has no target in a complete report.
     """
     blocks = [
         title(run),
@@ -44,10 +43,10 @@ def write(run: str, folder: Path, ready: dict[Path, Path], missing: list[str], m
     ]
     by_name = {source.stem: path for source, path in ready.items()}
     body = [b for name, tag in ORDER if name in by_name for b in _blocks(by_name[name], tag)]
-    body = [_anchored(b) for b in body]
-    blocks += [_contents(body), *body]
+    body = references.backlinks([references.anchored(b) for b in body])
+    blocks += [references.contents(body), *body]
     if not missing:
-        check_references(blocks)
+        references.check(blocks)
     text = [_moved(b, folder) for b in blocks if b]
     write_atomic(folder / "report.md", _markdown(text))
     write_atomic(folder / "report.html", _html(run, [_embedded(t, folder) for t in text]))
@@ -96,35 +95,6 @@ def _outputs(cell: nbformat.NotebookNode) -> list[str]:
     return [text if isinstance(text, str) else "".join(text) for text in found if text]
 
 
-def slug(heading: str) -> str:
-    """Anchor of a heading: sec- and its words."""
-    return "sec-" + re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
-
-
-def _anchored(block: str) -> str:
-    return _HEADING.sub(lambda m: f'<a id="{slug(m[2])}"></a>\n\n{m[1]} {m[2]}', block)
-
-
-def _contents(blocks: list[str]) -> str:
-    lines = [
-        f"{'  ' * (len(m[1]) - 2)}- [{m[2]}](#{slug(m[2])})"
-        for block in blocks for m in _HEADING.finditer(block) if len(m[1]) > 1
-    ]  # fmt: skip
-    return "## Contents\n\n" + "\n".join(lines)
-
-
-def check_references(blocks: list[str]) -> None:
-    """Every #anchor that a link names must exist, and once only. JoinError names the first that does not."""
-    anchors = [a for block in blocks for a in _ANCHOR.findall(block)]
-    twice = {a for a in anchors if anchors.count(a) > 1}
-    if twice:
-        raise JoinError(f"report: anchor {min(twice)!r} is defined twice; each figure, table and heading appears once")
-    for block in blocks:
-        for text, link in _LINK.findall(block):
-            if link.startswith("#") and link[1:] not in anchors:
-                raise JoinError(f"report: link [{text}]({link}) leads nowhere; correct it in the notebook")
-
-
 def _moved(block: str, folder: Path) -> str:
     """Relative links of the notebooks' folder as seen from the report's folder."""
 
@@ -134,7 +104,7 @@ def _moved(block: str, folder: Path) -> str:
         target = Path(os.path.relpath((NOTEBOOKS / unquote(match[2])).resolve(), folder))
         return match[0].replace(f"({match[2]})", f"({target.as_posix()})")
 
-    return _LINK.sub(move, _IMAGE.sub(move, block))
+    return LINK.sub(move, _IMAGE.sub(move, block))
 
 
 def _embedded(block: str, folder: Path) -> str:

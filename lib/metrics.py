@@ -78,7 +78,12 @@ ALSO_FROM_POWER = (
 )  # fmt: skip
 """Columns that are no metric of the report and yet follow from power: void in a warm-up cell like those above."""
 
-BY_NAME = {metric.name: metric for metric in ALL}
+OF_A_RUN = (
+    _m("retention_pct", "%", "Output rate kept", "100 tok/s at the longest prompt / tok/s at the shortest", "I.9", "high", 1),
+)  # fmt: skip
+"""Metrics of a model over a run: no column of the cells table."""
+
+BY_NAME = {metric.name: metric for metric in (*ALL, *OF_A_RUN)}
 
 
 def heading(name: str) -> str:

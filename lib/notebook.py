@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
 from lib import cells as run_cells
-from lib import style
+from lib import macs, models, style
 from lib.files import read_optional
 from lib.paths import run_folder
 
@@ -90,6 +91,50 @@ def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     keyed = frame.assign(_b=frame["backend"].map(backends.index), _m=frame["model"].map(names.index))
     more = [c for c in ("gen", "ctx") if c in frame]
     return keyed.sort_values(["_b", "_m", *more]).drop(columns=["_b", "_m"]).reset_index(drop=True)
+
+
+def macs_per_token(run: Run, model: str, ctx: int) -> int | None:
+    """Multiply-accumulates of a token with `ctx` tokens before it, from the config.json that came with the model.
+
+    None if no server of the run recorded one, or if its kind is not known.
+    """
+    for backend in style.backends_in_order(list(run.cells["backend"])):
+        if config := run.server(backend, model).get("config"):
+            try:
+                return macs.per_token(config, ctx).total
+            except (macs.MacsError, KeyError):
+                return None
+    return None
+
+
+def equal_active(names: list[str]) -> list[tuple[str, str]]:
+    """Pairs of full-size models with the same number of active parameters, in the fixed order, the later one first."""
+    known = [m for name in style.in_order(names) if (m := models.find(name)) and not m.tiny]
+    return [(b.name, a.name) for a, b in itertools.combinations(known, 2) if a.active_B == b.active_B]
+
+
+def active_spread(names: list[str]) -> float | None:
+    """Most over fewest active parameters among full-size models; None if one of them is tiny or unknown."""
+    known = [models.find(name) for name in set(names)]
+    if len(known) < 2 or any(m is None or m.tiny for m in known):
+        return None
+    return max(m.active_B for m in known) / min(m.active_B for m in known)
+
+
+def skipped(manifest: dict) -> list[str]:
+    """What the plan left out on purpose, with its reason: "mlx-lm trinity-nano, prompt 256, gen 256: ..."."""
+    return [_left_out(entry) for entry in (manifest.get("plan") or {}).get("skip") or []]
+
+
+def _left_out(entry: dict) -> str:
+    lengths = [f"{word} {entry[key]}" for key, word in (("ctx", "prompt"), ("gen", "gen")) if entry.get(key)]
+    what = f"{entry.get('model') or 'every model'} under {style.title(entry['backend'])}"
+    return f"{', '.join([what, *lengths])}: {entry.get('reason', 'no reason given')}".rstrip(".")
+
+
+def by_model(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows by model in the fixed order, then by gen and ctx where there are such columns; for frames without backend."""
+    return in_order(frame.assign(backend="")).drop(columns="backend")
 
 
 def check(frame: pd.DataFrame, names: list[str]) -> None:

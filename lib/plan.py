@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class Plan(_Strict):
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     ready_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     flags: dict[BackendName, list[str]] = {}
+    free_eos: list[str] = []
 
     @field_validator("backends", "models", "prompts", "gens")
     @classmethod
@@ -79,6 +81,17 @@ class Plan(_Strict):
         for backend in self.flags:
             if backend not in self.backends:
                 raise ValueError(f"flags for {backend}, which is not among the backends")
+        return self
+
+    @model_validator(mode="after")
+    def _free_eos_is_known(self) -> Plan:
+        cells = [Cell("mlx-lm", *rest) for rest in itertools.product(self.models, self.prompts, self.gens)]
+        for entry in self.free_eos:
+            if "mlx-lm" not in self.backends or not any(cell.is_within(entry) for cell in cells):
+                raise ValueError(
+                    f"free_eos: {entry!r} is no cell of the plan whose text can end; write mlx-lm/<model>/gen<G>/ctx<P>, "
+                    "or the first parts of it"
+                )
         return self
 
     @property
@@ -105,7 +118,12 @@ class Plan(_Strict):
             include={"requests", "warmup", "seed", "power", "power_interval_ms", "load", "request_timeout_s"}
         )
         modelled = self.modelled_power.model_dump() if self.power in ("auto", "modelled") else None
-        return digest([cell.key, fixed, modelled, self.flags.get(cell.backend, [])])
+        more = [self.flags.get(cell.backend, []), *(["free_eos"] if self.ends_freely(cell) else [])]
+        return digest([cell.key, fixed, modelled, *more])
+
+    def ends_freely(self, cell: Cell) -> bool:
+        """Whether the cell's requests may end at the end of the text, before the length asked (as published)."""
+        return any(cell.is_within(entry) for entry in self.free_eos)
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,10 @@ class Cell:
     @property
     def key(self) -> str:
         return f"{self.backend}/{self.model}/gen{self.gen}/ctx{self.ctx}"
+
+    def is_within(self, part: str) -> bool:
+        """Whether `part` is the cell's key or the first parts of it, such as "mlx-lm/trinity-nano"."""
+        return f"{self.key}/".startswith(f"{part}/")
 
     def __str__(self) -> str:
         return f"{self.backend} {self.model} ctx {self.ctx} gen {self.gen}"

@@ -8,6 +8,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 from lib import metrics, style
+from lib.findings import TIE_PCT
 from lib.tables import escape, number
 
 
@@ -25,6 +26,11 @@ def points(*sentences: str) -> None:
         display(Markdown("\n".join(said)))
 
 
+def heading(text: str) -> None:
+    """A bold line that opens a list, for parts that need no place in the contents."""
+    display(Markdown(f"**{text}**"))
+
+
 def listed(words: Iterable[str]) -> str:
     """Words as a person lists them: a, b and c."""
     words = list(words)
@@ -37,9 +43,9 @@ def value(name: str, amount: float) -> str:
     return f"{number(float(amount), metric.digits)} {metric.unit}"
 
 
-def plural(count: int, word: str) -> str:
-    """1 cell, 2 cells."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+def plural(count: int, word: str, several: str = "") -> str:
+    """1 cell, 2 cells; `several` where an s alone does not make the plural."""
+    return f"{count} {word}" if count == 1 else f"{count} {several or word + 's'}"
 
 
 def who(row: pd.Series) -> str:
@@ -74,6 +80,7 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
 
 def trend(cells: pd.DataFrame, name: str) -> str:
     """How `name` moves with prompt length: lines that rise or fall at every step, counted. Empty with one length."""
+    every = " at every step" if cells["ctx"].nunique() > 2 else ""
     rising = falling = lines = 0
     for _, own in cells[cells[name].notna()].groupby(["backend", "model", "gen"]):
         steps = own.sort_values("ctx")[name].diff().dropna()
@@ -82,8 +89,139 @@ def trend(cells: pd.DataFrame, name: str) -> str:
         lines, rising, falling = lines + 1, rising + bool((steps > 0).all()), falling + bool((steps < 0).all())
     if not lines:
         return ""
-    mixed = lines - rising - falling
-    parts = [f"{falling} fall at every step" if falling else "", f"{rising} rise at every step" if rising else ""]
-    parts.append(f"{mixed} do neither" if mixed else "")
+    counts = {("falls", "fall"): falling, ("rises", "rise"): rising, ("does neither", "do neither"): lines - rising - falling}
+    parts = [f"{n} {words[n != 1]}{every if 'neither' not in words[0] else ''}" for words, n in counts.items() if n]
     title = metrics.BY_NAME[name].title
-    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(p for p in parts if p)}."
+    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(parts)}."
+
+
+def overtaking(row: pd.Series | object) -> str:
+    """One crossing of `findings.crossovers`: who overtakes whom, between which prompt lengths."""
+    return (
+        f"{escape(row.overtaking)} overtakes {escape(row.overtaken)} between prompt {row.low_ctx} and {row.high_ctx} "
+        f"(from {number(abs(row.low_gap_pct), 1)} % behind to {number(abs(row.high_gap_pct), 1)} % ahead)"
+    )
+
+
+def crossings(found: pd.DataFrame, backend: str, gen: int) -> str:
+    """Every crossing under one backend at one generation length; says so if there is none."""
+    own = found[(found["backend"] == backend) & (found["gen"] == gen)]
+    where = f"Under {style.title(backend)} at gen {gen}"
+    if own.empty:
+        return f"{where} no model clearly overtakes another as the prompt grows."
+    return f"{where}, {listed(overtaking(row) for row in own.itertuples())}."
+
+
+def between(values: pd.Series, digits: int, unit: str) -> str:
+    """Smallest to largest of `values`: 34.1 to 112.6 s; one number if both print the same."""
+    low, high = (number(float(v), digits) for v in (values.min(), values.max()))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def span(values: pd.Series, name: str) -> str:
+    """`between` with the decimals and the unit of the metric `name`."""
+    return between(values, metrics.BY_NAME[name].digits, metrics.BY_NAME[name].unit)
+
+
+def verdict(table: pd.DataFrame, name: str) -> str:
+    """Which backend wins how many shared cells of each model, from `findings.wins`. Empty without a shared cell."""
+    if table.empty:
+        return ""
+    parts = [_won(row) for _, row in table.iterrows()]
+    return f"{metrics.BY_NAME[name].title}, of the cells that both backends have: {'; '.join(parts)}."
+
+
+def _won(row: pd.Series) -> str:
+    backend = max(("llama.cpp", "mlx-lm"), key=lambda b: row[b])
+    which = "all" if row[backend] == row["cells"] else str(row[backend])
+    if row["llama.cpp"] == row["mlx-lm"]:
+        return f"{escape(row['model'])} is split evenly over {plural(row['cells'], 'cell')}"
+    return f"{escape(row['model'])} is ahead under {style.title(backend)} in {which} of {row['cells']}"
+
+
+def by_context(cells: pd.DataFrame, leaders: pd.DataFrame, crossed: pd.DataFrame, backend: str) -> str:
+    """Whether one model is fastest at every prompt length under `backend`, at the longest generation, or who gives way.
+
+    `leaders` and `crossed` are `findings.leaders` and `findings.crossovers` by output rate. Empty with fewer than two
+    models or prompt lengths.
+    """
+    own = cells[cells["backend"] == backend]
+    line = leaders[(leaders["backend"] == backend) & (leaders["gen"] == own["gen"].max())].sort_values("ctx")
+    if len(line) < 2 or own["model"].nunique() < 2:
+        return ""
+    first, last, where = line.iloc[0], line.iloc[-1], f"Under {style.title(backend)} at gen {line['gen'].iloc[0]}"
+    if line["model"].nunique() == 1:
+        return f"{where}, {escape(first['model'])} is the fastest model at every prompt length."
+    if first["model"] == last["model"]:
+        return f"{where}, {escape(first['model'])} is fastest at both ends of the sweep, but not at every length between."
+    if not gives_way(crossed, first, last):
+        return (
+            f"{where}, {escape(first['model'])} leads at {first['ctx']} tokens and {escape(last['model'])} at {last['ctx']}, "
+            f"but one of these leads is below {TIE_PCT:g} %: neither clearly gives way."
+        )
+    end = own[(own["model"] == first["model"]) & (own["ctx"] == last["ctx"]) & (own["gen"] == last["gen"])]
+    left = f"{100 * end['output_tok_s'].iloc[0] / first['value']:.1f} %"
+    return (
+        f"{where}, the fastest model depends on the prompt: {escape(first['model'])} leads at {first['ctx']} tokens with "
+        f"{value('output_tok_s', first['value'])} and keeps {left} of that at {last['ctx']}, where "
+        f"{escape(last['model'])} leads with {value('output_tok_s', last['value'])}."
+    )
+
+
+def gives_way(crossed: pd.DataFrame, first: pd.Series, last: pd.Series) -> bool:
+    """Whether the leader at the longest prompt clearly overtook the leader at the shortest (rows of one line)."""
+    same = (crossed["backend"] == last["backend"]) & (crossed["gen"] == last["gen"])
+    return bool((same & (crossed["overtaking"] == last["model"]) & (crossed["overtaken"] == first["model"])).any())
+
+
+def why_efficient(cells: pd.DataFrame, where: str) -> str:
+    """Why the leader in tokens per joule leads: by rate, by power, or by both, against the leader in rate or the next.
+
+    `cells` are one backend's cells of one length. Empty with fewer than two that have power.
+    """
+    known = cells[cells["output_tok_J"].notna()].sort_values("output_tok_J", ascending=False)
+    if len(known) < 2:
+        return ""
+    first, other = known.iloc[0], known.iloc[1]
+    faster, cooler = first["output_tok_s"] > other["output_tok_s"], first["decode_power_W"] < other["decode_power_W"]
+    terms = (
+        f"{value('output_tok_s', first['output_tok_s'])} against {value('output_tok_s', other['output_tok_s'])}",
+        f"{value('decode_power_W', first['decode_power_W'])} against {value('decode_power_W', other['decode_power_W'])} in decode",
+    )
+    how = {
+        (True, True): f"it is faster ({terms[0]}) and draws less power ({terms[1]})",
+        (True, False): f"it is faster ({terms[0]}), though not at less power ({terms[1]})",
+        (False, True): f"it draws less power ({terms[1]}), which outweighs its rate ({terms[0]})",
+    }.get((faster, cooler), "")
+    return f"{who(first)} is more efficient than {escape(str(other['model']))} {where} because {how}." if how else ""
+
+
+def peaking(found: pd.DataFrame, name: str) -> str:
+    """Where the lines of `findings.peaks` are best and worst: inside the sweep or at an end. Empty without a line."""
+    if found.empty:
+        return ""
+    inside, worst = found[found["inside"]], found["worst_ctx"].mode().iloc[0]
+    best = "no line is best inside the sweep"
+    if len(inside):
+        where = between(inside["best_ctx"], 0, "tokens")
+        best = f"{plural(len(inside), 'line')} of {len(found)} {_is(len(inside))} best inside the sweep, at a prompt of {where}"
+    last = int((found["worst_ctx"] == worst).sum())
+    return f"{metrics.BY_NAME[name].title}: {best}; {last} {_is(last)} worst at {worst} tokens."
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def of_medians(table: pd.DataFrame, names: list[str], backend: str) -> str:
+    """Who leads each metric in a table of medians under one backend. Empty with fewer than two models."""
+    own = table[table["backend"] == backend]
+    firsts = {name: row for name in names if (row := leader(own, name)) is not None}
+    if len(own) < 2 or not firsts:
+        return ""
+    parts = [
+        f"{metrics.BY_NAME[name].title} {escape(row['model'])} ({value(name, row[name])})" for name, row in firsts.items()
+    ]
+    one = len({row["model"] for row in firsts.values()}) == 1
+    how = "first is" if len(firsts) == 1 else "one model is first in each" if one else "first are different models"
+    return f"Medians under {style.title(backend)}, {how}: {listed(parts)}."

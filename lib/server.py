@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from lib.backends import HOST, Backend, BackendError
-from lib.files import TinymoeError, read_json, sha256
+from lib.files import TinymoeError, read_json, read_optional, sha256
 from lib.models import Model
 from lib.paths import ROOT, relative
 
@@ -263,7 +263,7 @@ class Server:
     def describe(self) -> dict[str, Any]:
         """All that server.json says of this server: how it was started, and exactly which model it serves.
 
-        For a folder, sha256 maps each file to its own; size_bytes is the sum.
+        For a folder, sha256 maps each file to its own; size_bytes is the sum; config is its config.json.
         """
         files = [self.path] if self.path.is_file() else sorted(p for p in self.path.rglob("*") if p.is_file())
         hashes = {str(p.relative_to(self.path)): sha256(p) for p in files if p != self.path}
@@ -282,6 +282,7 @@ class Server:
             "total_B": self.model.total_B,
             "active_B": self.model.active_B,
             "tiny": self.model.tiny,
+            "config": read_optional(self.path / "config.json"),
         }
 
 

@@ -144,7 +144,8 @@ class Sweep:
 
     def _prepare(self, cell: Cell, server: Server) -> Prepared:
         texts = prompts(server.count_tokens, cell.ctx, cell.gen, self._requests(), self.plan.seed)
-        return Prepared(texts, server.request_extras, server.model_field)
+        extras = {} if self.plan.ends_freely(cell) else server.request_extras
+        return Prepared(texts, extras, server.model_field)
 
     def _record(self, cell: Cell, facts: dict) -> None:
         ledger.write(self.run_dir, cell, self.plan, facts)

@@ -92,7 +92,8 @@ def test_mlx_config_says_what_it_is(model):
     }  # fmt: skip
     assert config["model_type"] == kinds[model.architecture]
     assert config["quantization"] == {"group_size": 64, "bits": 4}
-    assert config["eos_token_id"] == 1214
+    ends = config["eos_token_id"]
+    assert (1214 in ends and len(ends) > 40) if model.name == "tiny-granite4-h" else ends == 1214
 
 
 def test_mlx_quantisation_is_mlx_s_own():
