@@ -1,4 +1,6 @@
-"""Figures count what the data has: lines, bars, halves of violins, shaded windows; never a pixel."""
+"""Figures count what the data has: lines, bars, ticks, legends; never a pixel."""
+
+import itertools
 
 import matplotlib
 
@@ -7,13 +9,17 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import legend_texts, no_overlap, readable
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_hex
+from whole_sweep import cells as whole
 
-from lib import gpu_plots, plots, style
+from lib import plots, style
 
 
 @pytest.fixture(autouse=True)
-def _close():
+def _look():
+    style.use()
     yield
     plt.close("all")
 
@@ -41,71 +47,128 @@ def test_lines_by_prompt_has_a_panel_a_metric_and_gen_and_a_line_a_series(cells)
         assert len(ax.lines) == 4
         assert {line.get_linestyle() for line in ax.lines} == {"-", "--"}
         assert {line.get_color() for line in ax.lines} == {style.colour("trinity-nano"), style.colour("lfm2.5-8b-a1b")}
+        hollow = {line.get_linestyle() for line in ax.lines if to_hex(line.get_markerfacecolor()) == "#ffffff"}
+        assert hollow == {"--"}
         assert ax.get_ylabel() in ("Output rate (tok/s)", "TTFT p50 (ms)")
-    assert [t.get_text() for t in figure.legends[0].texts] == [
-        "lfm2.5-8b-a1b (8.3B=1.5B)", "trinity-nano (6B=1B)", "llama.cpp", "MLX-LM",
+    assert legend_texts(figure) == [
+        "lfm2.5-8b-a1b (8.3B=1.5B)", "trinity-nano (6B=1B)", "llama.cpp (filled)", "MLX-LM (hollow)",
     ]  # fmt: skip
     gap = next(line for line in figure.axes[0].lines if np.isnan(line.get_ydata()).any())
     assert gap.get_color() == style.colour("trinity-nano"), "a missing value leaves a gap, not a zero"
+    readable(figure)
+
+
+@pytest.mark.parametrize(
+    ("names", "kwargs"),
+    [
+        (["output_tok_s", "prefill_tok_s"], {}),
+        (["ttft_ms", "itl_ms", "rl_ms"], {"log_y": ("ttft_ms", "rl_ms")}),
+        (["gpu_prefill_active_pct", "gpu_decode_active_pct"], {"zoom": True, "one_y": True}),
+        (["p_freq_MHz"], {"zoom": True}),
+    ],
+)
+def test_a_whole_sweep_is_readable(names, kwargs):
+    cells = whole()
+    figure = plots.lines_by_prompt(cells, names, **kwargs)
+    readable(figure)
+    assert len(figure.axes) == 3 * len(names) and all(len(ax.lines) == 9 for ax in figure.axes)
+    assert len(legend_texts(figure)) == 8
+    bottom = figure.axes[-1]
+    assert [t.get_text() for t in bottom.get_xticklabels()] == ["256", "512", "1024", "2048", "4096", "30720"]
+    heights = [t.get_window_extent() for t in bottom.get_xticklabels()]
+    # turned by 60 degrees, neighbours are apart if their feet are further apart than the letters are high
+    assert all(b.x1 - a.x1 > 9 for a, b in itertools.pairwise(heights))
+    ranges = {ax.get_ylim() for ax in figure.axes}
+    assert len(ranges) == (1 if kwargs.get("one_y") else len(names)), "panels that are compared share their y range"
+    assert any("do not start at 0" in t.get_text() for t in figure.texts) == bool(kwargs.get("zoom"))
+    if not kwargs:
+        assert all(low == 0 for low, _ in ranges)
+
+
+def test_prompt_lengths_too_near_for_labels_lose_some_labels_but_no_points():
+    cells = whole()[["backend", "model", "ctx", "gen", "output_tok_s"]]
+    near = pd.concat([cells, cells[cells["ctx"] == 256].assign(ctx=266)])
+    figure = plots.lines_by_prompt(near, ["output_tok_s"])
+    shown = [t.get_text() for t in figure.axes[-1].get_xticklabels()]
+    assert "266" not in shown and len(shown) == 6
+    assert len(figure.axes[0].lines[0].get_xdata()) == 7
+
+
+def test_one_cell_is_a_figure_too(cells):
+    one = cells.iloc[[1]]
+    figure = plots.lines_by_prompt(one, ["output_tok_s"], zoom=True)
+    readable(figure)
+    assert len(figure.axes) == 1 and plots.seen_lines(one, "output_tok_s")
+    readable(plots.bars({"output_tok_s": plots.best_cells(one, "output_tok_s")}))
+
+
+def test_a_row_without_values_says_so(cells):
+    cells.loc[cells["gen"] == 64, "output_tok_s"] = np.nan
+    figure = plots.lines_by_prompt(cells, ["output_tok_s"])
+    assert [[t.get_text() for t in ax.texts] for ax in figure.axes] == [[], ["no value"]]
 
 
 def test_best_cells_look_in_the_metrics_own_direction(cells):
     best = plots.best_cells(cells, "output_tok_s")
     assert set(zip(best["ctx"], best["gen"], strict=True)) == {(512, 64)}
     assert set(plots.best_cells(cells, "ttft_ms")["ctx"]) == {256}
+    assert set(plots.best_cells(cells, "ttft_ms", largest=True)["ctx"]) == {512}
     figure = plots.bars({"output_tok_s": best})
     assert len(figure.axes[0].patches) == len(best) == 4
     assert sum(bool(bar.get_hatch()) for bar in figure.axes[0].patches) == 2, "MLX-LM is hatched"
     texts = [t.get_text() for t in figure.axes[0].texts]
     assert all(text.endswith("@ 512/64") for text in texts)
+    assert legend_texts(figure) == ["llama.cpp", "MLX-LM"]
+
+
+def test_bars_of_a_whole_sweep_keep_values_inside_and_name_each_model_once():
+    best = {name: plots.best_cells(whole(), name) for name in ("output_tok_s", "ttft_ms", "rl_ms")}
+    figure = plots.bars(best)
+    readable(figure)
+    for ax in figure.axes:
+        frame = ax.get_window_extent()
+        no_overlap(ax.texts)
+        assert all(t.get_window_extent().x1 <= frame.x1 for t in ax.texts)
+        assert len(ax.patches) == 9
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert len(names) == 6 and names[0] == "lfm2.5-8b-a1b\n(8.3B=1.5B)"
+
+
+def test_bars_of_one_cell_may_share_their_axis():
+    cells = whole()
+    own = cells[(cells["ctx"] == 30720) & (cells["gen"] == 1024)]
+    figure = plots.bars({n: own for n in ("e_active_pct", "p_active_pct")}, cell=False, one_x=True)
+    assert len({ax.get_xlim() for ax in figure.axes}) == 1
+    assert not any("@" in t.get_text() for ax in figure.axes for t in ax.texts) and not figure.texts
+
+
+def test_the_band_spans_the_generation_lengths(cells):
+    cells["prefill_power_W"] = 10.0 + cells["gen"] / 32
+    figure = plots.lines_by_prompt(cells, ["output_tok_s", "prefill_power_W"])
+    plots.band(figure, cells, "prefill_power_W", column=1)
+    assert [len(ax.collections) for ax in figure.axes] == [0, 4, 0, 4]
+    points = figure.axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    assert (points.min(), points.max()) == (11.0, 12.0)
 
 
 def test_what_is_seen_is_said_in_words(cells):
     said = plots.seen_lines(cells, "output_tok_s")
-    assert said.startswith("Output rate in tok/s from prompt 256 to 512 tokens at gen 64:")
-    assert "MLX-LM trinity-nano 421.00 to 677.00" in said
+    assert said == (
+        "Output rate in tok/s at gen 64: at prompt 256 420.00 (llama.cpp trinity-nano) to 421.00 (MLX-LM "
+        "trinity-nano); at prompt 512 676.00 (llama.cpp trinity-nano) to 677.00 (MLX-LM trinity-nano); 4 of 4 "
+        "lines end higher than they begin."
+    )
     best = {"output_tok_s": plots.best_cells(cells, "output_tok_s")}
     # two models tie: the first of them is named
     assert plots.seen_bars(best) == "Output rate: MLX-LM lfm2.5-8b-a1b is first with 677.00 tok/s."
+    assert plots.seen_values(best) == (
+        "Output rate (tok/s): 676.00 (llama.cpp lfm2.5-8b-a1b) to 677.00 (MLX-LM lfm2.5-8b-a1b)."
+    )
+    assert plots.seen_lines(cells.assign(output_tok_s=np.nan), "output_tok_s") == ""
 
 
-@pytest.fixture
-def samples():
-    rng = np.random.default_rng(3)
-    n = 200
-    return pd.DataFrame({
-        "backend": np.repeat(["llama.cpp", "mlx-lm"], n), "model": "trinity-nano", "ctx": 256, "gen": 32,
-        "time_s": np.tile(1e9 + 0.05 * np.arange(n), 2), "elapsed_ms": 50.0,
-        "phase": np.tile(np.repeat(["prefill", "decode"], n // 2), 2),
-        "gpu_freq_MHz": rng.normal(1500, 20, 2 * n), "gpu_active_pct": 99.0,
-    })  # fmt: skip
-
-
-def test_violins_have_a_half_a_backend(samples):
-    figure = gpu_plots.violins(samples)
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["gen 32 tokens, prefill", "gen 32 tokens, decode"]
-    for ax in figure.axes:
-        left, right = (body.get_paths()[0].vertices[:, 0] for body in ax.collections)
-        assert left.max() <= 0 <= right.min() and left.min() < 0 < right.max()
-
-
-def test_trace_shades_each_phase_of_the_first_requests(samples):
-    requests = pd.DataFrame({
-        "start_ns": [int(1e18) + k * 1_000_000_000 for k in range(6)], "ttft_ms": 300.0,
-        "end_ns": [int(1e18) + k * 1_000_000_000 + 900_000_000 for k in range(6)],
-    })  # fmt: skip
-    figure = gpu_plots.trace(samples[samples["backend"] == "llama.cpp"], requests, count=4)
-    for ax in figure.axes:
-        assert len(ax.patches) == 8
-        widths = [round(patch.get_width(), 3) for patch in ax.patches]
-        assert widths == [0.3, 0.6] * 4
-
-
-def test_segments_run_from_prefill_to_decode():
-    cells = pd.DataFrame([{
-        "backend": "llama.cpp", "model": "trinity-nano", "prefill_power_W": 17.5, "decode_power_W": 13.0,
-        "gpu_prefill_freq_MHz": 1470.0, "gpu_decode_freq_MHz": 1550.0, "gpu_prefill_active_pct": 99.0,
-        "gpu_decode_active_pct": 98.0,
-    }])  # fmt: skip
-    line = gpu_plots.segments(cells).axes[0].lines[0]
-    assert list(line.get_xdata()) == [17.5, 13.0] and list(line.get_ydata()) == [1470.0, 1550.0]
+def test_the_same_figure_is_the_same_file(cells, tmp_path):
+    for name in ("a.svg", "b.svg"):
+        figure = plots.bars({"ttft_ms": plots.best_cells(cells, "ttft_ms")})
+        figure.savefig(tmp_path / name, metadata={"Date": None, "Creator": None})
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
