@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lib import stats, style
+from lib.counts import of_all
 from lib.prose import between, listed, number, plural
 from lib.tables import escape
 
@@ -19,7 +20,7 @@ def phase_gap(cells: pd.DataFrame) -> list[str]:
         return []
     gap_W = known["prefill_power_W"] - known["decode_power_W"]
     more = int((gap_W > 0).sum())
-    where = f"all {len(known)} cells" if more == len(known) else f"{more} of {plural(len(known), 'cell')}"
+    where = of_all(more, len(known), "cell")
     by_ctx = gap_W.groupby(known["ctx"]).median().sort_index()
     parts = [f"{by_ctx[c]:+.1f} W at prompt {c}" for c in dict.fromkeys((by_ctx.index[0], by_ctx.index[-1]))]
     return [
@@ -28,8 +29,9 @@ def phase_gap(cells: pd.DataFrame) -> list[str]:
 
 
 def tails(cells: pd.DataFrame) -> list[str]:
-    """How far p90 and p99 of request latency lie above the median, and what a p99 of so few requests is."""
+    """How far p99 of request latency lies above the median, and what a p99 of so few requests is; of cells with two."""
     known = cells.dropna(subset=["rl_ms", "rl_p99_ms"])
+    known = known[known["n"] > 1]
     if known.empty:
         return []
     ratio = known["rl_p99_ms"] / known["rl_ms"]
@@ -87,7 +89,7 @@ def _lengths(cells: pd.DataFrame, backend: str) -> str:
     off = cells[cells["osl_mismatch_pct"].abs() > OFF_PCT]
     rest = cells.loc[cells["osl_mismatch_pct"].abs() <= OFF_PCT, "osl_mismatch_pct"]
     within = f"within {number(rest.abs().max(), 1)} % of" if rest.abs().max() >= 0.05 else "at"
-    count = f"{len(rest)} of {plural(len(cells), 'cell')}"
+    count = of_all(len(rest), len(cells), "cell")
     inside = f"the outputs of {count} are {within} the length asked" if len(rest) else ""
     parts = [_far(own, model, gen) for (model, gen), own in off.groupby(["model", "gen"])]
     return f"Under {style.title(backend)}, {'; '.join(p for p in (inside, listed(parts)) if p)}."

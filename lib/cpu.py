@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lib import findings, style
+from lib.counts import of_all
 from lib.prose import between, plural, span
 
 IDLE_PCT = 5.0
@@ -21,7 +22,7 @@ def near_idle(cells: pd.DataFrame) -> str:
     busy = known.loc[known["e_active_pct"] >= IDLE_PCT, "e_active_pct"]
     if len(busy) == len(known):
         return f"E-cluster residency is {between(busy, 1, '%')}: in no cell below {IDLE_PCT:g} %."
-    share = f"{len(known) - len(busy)} of {plural(len(known), 'cell')}"
+    share = of_all(len(known) - len(busy), len(known), "cell")
     rest = f"; in the others it is {between(busy, 1, '%')}" if len(busy) else ""
     return f"E-cluster residency is below {IDLE_PCT:g} % in {share}{rest}."
 
@@ -32,8 +33,7 @@ def busier(cells: pd.DataFrame) -> str:
     if known.empty:
         return ""
     more = int((known["p_active_pct"] > known["e_active_pct"]).sum())
-    where = f"all {len(known)} cells" if more == len(known) else f"{more} of {plural(len(known), 'cell')}"
-    return f"The P-cluster is the busier one in {where}."
+    return f"The P-cluster is the busier one in {of_all(more, len(known), 'cell')}."
 
 
 def by_length(cells: pd.DataFrame) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from lib import findings, style, traces
-from lib.prose import between, listed, number, plural
+from lib.counts import of_all
+from lib.prose import between, listed, number
 from lib.tables import escape
 
 # Width of a bin of the clock's histogram, MHz, and the bins over which it is smoothed.
@@ -17,6 +18,8 @@ _BIN_MHZ, _SMOOTH = 4.0, np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9
 # Two peaks are two states if the lower is at least this share of the higher, and the valley between at most this share
 # of the lower.
 _PEAK_SHARE, _VALLEY_SHARE = 0.15, 0.5
+# Fewer active samples than this say nothing of states.
+_ENOUGH = 100
 CLOCKS = ["gpu_prefill_freq_MHz", "gpu_decode_freq_MHz"]
 RESIDENCIES = ["gpu_prefill_active_pct", "gpu_decode_active_pct"]
 
@@ -28,7 +31,7 @@ def states(clock_MHz: pd.Series | np.ndarray) -> tuple[float, float] | tuple[()]
     """
     values = np.asarray(clock_MHz, dtype=float)
     values = values[values > 0]
-    if len(values) < 100 or np.ptp(values) < 4 * _BIN_MHZ:
+    if len(values) < _ENOUGH or np.ptp(values) < 4 * _BIN_MHZ:
         return ()
     edges = np.arange(values.min() - 5 * _BIN_MHZ, values.max() + 6 * _BIN_MHZ, _BIN_MHZ)
     counts = np.convolve(np.histogram(values, edges)[0], _SMOOTH, mode="same")
@@ -66,8 +69,7 @@ def higher(cells: pd.DataFrame) -> str:
     if gap_MHz.empty:
         return ""
     count = int((gap_MHz > 0).sum())
-    where = f"all {len(gap_MHz)} cells" if count == len(gap_MHz) else f"{count} of {plural(len(gap_MHz), 'cell')}"
-    return f"The mean GPU clock is higher in decode than in prefill in {where}."
+    return f"The mean GPU clock is higher in decode than in prefill in {of_all(count, len(gap_MHz), 'cell')}."
 
 
 def by_length(cells: pd.DataFrame) -> list[str]:
@@ -114,9 +116,10 @@ def crossover(cells: pd.DataFrame) -> str:
         return ""
     start = "In the median over cells, GPU residency is higher in"
     ends = f" ({lead.iloc[0]:+.2f} points at prompt {lead.index[0]}, {lead.iloc[-1]:+.2f} at {lead.index[-1]})"
+    ends = ends if len(lead) > 1 else ""
     if (lead > 0).all() or (lead < 0).all():
         phase, other = ("prefill", "decode") if lead.iloc[0] > 0 else ("decode", "prefill")
-        return f"{start} {phase} than in {other} at every prompt length{ends if len(lead) > 1 else ''}."
+        return f"{start} {phase} than in {other} at every prompt length{ends}."
     behind = lead[lead <= 0]
     if behind.index[-1] < lead.index[-1] and (lead[lead.index <= behind.index[-1]] <= 0).all():
         first = lead.index[lead.index > behind.index[-1]][0]
@@ -140,7 +143,7 @@ def backends(cells: pd.DataFrame, ctx: int, gen: int) -> str:
     here = [f"{between(at[b], 1, '%')} under {style.title(b)}" for b in (mlx, llama)] if len(at) else []
     text = f" At prompt {ctx}, gen {gen} it is {' and '.join(here)}." if here else ""
     return (
-        f"In decode, GPU residency is lower under {style.title(mlx)} in {below} of {plural(len(head), 'cell')} that "
+        f"In decode, GPU residency is lower under {style.title(mlx)} in {of_all(below, len(head), 'cell')} that "
         f"both have; furthest apart is {escape(worst['model'])} at prompt {worst['ctx']}, gen {worst['gen']} "
         f"({number(worst[mlx], 1)} against {number(worst[llama], 1)} %).{text}"
     )
@@ -162,7 +165,7 @@ def cycle_cost(table: pd.DataFrame) -> str:
         return ""
     ratio = table["prefill_nJ"] / table["decode_nJ"]
     count = int((ratio > 1).sum())
-    where = "every canonical cell" if count == len(ratio) else f"{count} of {plural(len(ratio), 'canonical cell')}"
+    where = of_all(count, len(ratio), "canonical cell")
     prefill, decode = (between(table[f"{phase}_nJ"], 1, "nJ") for phase in ("prefill", "decode"))
     times = between(ratio, 2, "times decode's")
     return f"A GPU cycle goes with {prefill} in prefill and {decode} in decode: more in prefill in {where}, {times}."
@@ -174,7 +177,7 @@ def gathered(samples: pd.DataFrame) -> str:
     `samples` has phase and gpu_freq_MHz.
     """
     active = samples[(samples["gpu_freq_MHz"] > 0) & samples["phase"].isin(("prefill", "decode"))]
-    if active.empty:
+    if len(active) < _ENOUGH:
         return ""
     found = states(active["gpu_freq_MHz"])
     if not found:

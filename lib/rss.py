@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lib import findings, rates, style
+from lib.counts import of_all
 from lib.prose import between, listed, number, plural
 from lib.tables import escape
 
@@ -32,6 +33,16 @@ def series(folder: Path) -> pd.DataFrame:
         at_ns = read["time_ns"].to_numpy()
         return pd.DataFrame({"time_s": (at_ns - at_ns[0]) / 1e9, "at_ns": at_ns, "rss_MB": read["rss_kb"] / 1024})
     return pd.DataFrame({"time_s": INTERVAL_S * np.arange(len(read)), "at_ns": np.nan, "rss_MB": read["rss_kb"] / 1024})
+
+
+def why_missing(cells: pd.DataFrame) -> str:
+    """Why no cell has a peak RSS; empty if one has."""
+    if cells.empty:
+        return "no cell was measured"
+    if cells["peak_ram_MB"].notna().any():
+        return ""
+    reasons = [reason for reason in cells["memory_reason"] if isinstance(reason, str) and reason]
+    return reasons[0] if reasons else "no cell has a peak RSS"
 
 
 def drop_MB(memory: pd.DataFrame, requests: pd.DataFrame) -> float:
@@ -123,16 +134,16 @@ def lower_backend(cells: pd.DataFrame, ctx: int, gen: int) -> str:
     one, few = (mlx, lower) if lower >= len(head) / 2 else (llama, int((head["ratio"] > 1).sum()))
     other = llama if one == mlx else mlx
     if not few:
-        return f"Peak RSS is the same under both backends in all {len(head)} cells that both have."
-    where = f"all {len(head)}" if few == len(head) else f"{few} of {len(head)}"
+        return f"Peak RSS is the same under both backends in {of_all(len(head), len(head), 'cell')} that both have."
     at = head[(head["ctx"] == ctx) & (head["gen"] == gen)]
     at = at.assign(less_pct=100 * (1 - at[one] / at[other]))
     at = at[at["less_pct"] > 0].set_index("model")
     parts = [
         f"{escape(m)} {at.at[m, one]:.0f} against {at.at[m, other]:.0f} MB" for m in style.in_order(list(at.index))
     ]
+    where = of_all(few, len(head), "cell")
     here = f" At prompt {ctx}, gen {gen} by {between(at['less_pct'], 1, '%')}: {listed(parts)}." if parts else ""
-    return f"{style.title(one)}'s peak RSS is below {style.title(other)}'s in {where} cells that both have.{here}"
+    return f"{style.title(one)}'s peak RSS is below {style.title(other)}'s in {where} that both have.{here}"
 
 
 def headroom(cells: pd.DataFrame, memory_bytes: float | None) -> str:

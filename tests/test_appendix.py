@@ -45,6 +45,7 @@ def test_tails_say_that_a_p99_of_few_is_the_maximum(canonical):
     assert ratio.startswith("p99 of request latency is 1.050 times the median")
     assert note.startswith("With 20 requests a cell, p99 lies between the two slowest of them")
     assert len(appendix.tails(canonical.assign(n=100))) == 1
+    assert appendix.tails(canonical.assign(n=1)) == [], "one request has no spread"
 
 
 def test_generations_are_compared_on_the_prompt_lengths_that_all_have(cells):
@@ -62,7 +63,7 @@ def test_generations_are_compared_on_the_prompt_lengths_that_all_have(cells):
 
 def test_output_lengths_name_who_is_far_off(cells):
     llama, mlx = appendix.output_lengths(cells)
-    assert llama == "Under llama.cpp, the outputs of 108 of 108 cells are at the length asked."
+    assert llama == "Under llama.cpp, the outputs of all 108 cells are at the length asked."
     assert mlx == (
         "Under MLX-LM, the outputs of 47 of 53 cells are at the length asked; granite4-h-tiny is off by -70.0 % at gen "
         "1024 (6 cells)."

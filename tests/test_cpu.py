@@ -16,7 +16,7 @@ def cells():
 def test_near_idle_counts_cells_and_names_the_rest(cells):
     # smallthinker at the shortest prompt is the busy one, its warm-up cell is void
     assert cpu.near_idle(cells) == "E-cluster residency is below 5 % in 150 of 152 cells; in the others it is 6.0 %."
-    assert cpu.near_idle(cells.assign(e_active_pct=1.5)) == "E-cluster residency is below 5 % in 161 of 161 cells."
+    assert cpu.near_idle(cells.assign(e_active_pct=1.5)) == "E-cluster residency is below 5 % in all 161 cells."
     assert cpu.near_idle(cells.assign(e_active_pct=20.0)) == "E-cluster residency is 20.0 %: in no cell below 5 %."
 
 

@@ -59,7 +59,7 @@ def test_residency_crosses_over_once_or_not(cells):
 
 def test_backends_are_compared_on_shared_cells_only(cells):
     said = gpu.backends(cells, 30720, 1024)
-    assert "lower under MLX-LM in 50 of 50 cells that both have" in said
+    assert "lower under MLX-LM in all 50 cells that both have" in said
     assert said.endswith("At prompt 30720, gen 1024 it is 95.0 % under MLX-LM and 99.0 % under llama.cpp.")
     assert gpu.backends(cells[cells["backend"] == "llama.cpp"], 30720, 1024) == ""
 
@@ -69,7 +69,7 @@ def test_a_cycle_costs_power_over_clock(cells):
     table = gpu.cycles(own)
     assert table["prefill_nJ"].iloc[0] == pytest.approx(17.0 / 1480 * 1000)
     assert gpu.cycle_cost(table) == (
-        "A GPU cycle goes with 11.5 nJ in prefill and 9.1 nJ in decode: more in prefill in every canonical cell, "
+        "A GPU cycle goes with 11.5 nJ in prefill and 9.1 nJ in decode: more in prefill in the one canonical cell, "
         "1.27 times decode's."
     )
     assert gpu.cycle_cost(table.iloc[:0]) == ""

@@ -37,6 +37,12 @@ def test_an_older_series_has_no_times_and_so_no_drops(tmp_path):
     assert rss.series(tmp_path / "none").empty
 
 
+def test_why_there_is_no_memory(cells):
+    none = cells.assign(peak_ram_MB=np.nan, memory_reason="no rss.csv")
+    assert rss.why_missing(none) == "no rss.csv" and rss.why_missing(cells) == ""
+    assert rss.why_missing(none.iloc[:0]) == "no cell was measured"
+
+
 def test_drops_between_requests():
     assert rss.drop_MB(*saw(150.0)) == pytest.approx(150.0)
     assert rss.drop_MB(*saw(0.0)) == 0.0
