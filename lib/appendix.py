@@ -91,12 +91,15 @@ def _lengths(cells: pd.DataFrame, backend: str) -> str:
     within = f"within {number(rest.abs().max(), 1)} % of" if rest.abs().max() >= 0.05 else "at"
     count = of_all(len(rest), len(cells), "cell")
     inside = f"the outputs of {count} are {within} the length asked" if len(rest) else ""
-    parts = [_far(own, model, gen) for (model, gen), own in off.groupby(["model", "gen"])]
-    return f"Under {style.title(backend)}, {'; '.join(p for p in (inside, listed(parts)) if p)}."
+    parts = [
+        f"{escape(model)} is off by {listed(_far(part, gen) for gen, part in own.groupby('gen'))}"
+        for model in style.in_order(list(off["model"])) if len(own := off[off["model"] == model])
+    ]  # fmt: skip
+    return f"Under {style.title(backend)}, {'; '.join(p for p in (inside, *parts) if p)}."
 
 
-def _far(cells: pd.DataFrame, model: str, gen: int) -> str:
+def _far(cells: pd.DataFrame, gen: int) -> str:
     values = cells["osl_mismatch_pct"]
     low, high = f"{values.min():+.1f}", f"{values.max():+.1f}"
     span = f"{low} %" if low == high else f"{low} to {high} %"
-    return f"{escape(model)} is off by {span} at gen {gen} ({plural(len(values), 'cell')})"
+    return f"{span} at gen {gen} ({plural(len(values), 'cell')})"

@@ -130,23 +130,27 @@ def crossover(cells: pd.DataFrame) -> str:
     return f"{start} prefill at {which} tokens only: there is no one crossover{ends}."
 
 
-def backends(cells: pd.DataFrame, ctx: int, gen: int) -> str:
-    """Decode residency of one backend against the other's, over the cells that both have, and where it is furthest."""
-    head = findings.head_to_head(cells, RESIDENCIES[1])
-    if head.empty:
-        return ""
+def backends(cells: pd.DataFrame, ctx: int, gen: int) -> list[str]:
+    """Residency of one backend against the other's, over the cells that both have: in decode by model, in prefill."""
+    prefill, decode = (findings.head_to_head(cells, name) for name in RESIDENCIES)
+    if decode.empty:
+        return []
     llama, mlx = findings.PAIR
-    apart = head[mlx] - head[llama]
-    below = int((apart < 0).sum())
-    worst = head.loc[apart.abs().idxmax()]
-    at = head[(head["ctx"] == ctx) & (head["gen"] == gen)]
-    here = [f"{between(at[b], 1, '%')} under {style.title(b)}" for b in (mlx, llama)] if len(at) else []
-    text = f" At prompt {ctx}, gen {gen} it is {' and '.join(here)}." if here else ""
-    return (
-        f"In decode, GPU residency is lower under {style.title(mlx)} in {of_all(below, len(head), 'cell')} that "
-        f"both have; furthest apart is {escape(worst['model'])} at prompt {worst['ctx']}, gen {worst['gen']} "
-        f"({number(worst[mlx], 1)} against {number(worst[llama], 1)} %).{text}"
-    )
+    apart = (decode[mlx] - decode[llama]).groupby(decode["model"]).median()
+    parts = [f"{apart[m]:+.1f} points for {escape(m)}" for m in style.in_order(list(apart.index))]
+    below = of_all(int((decode[mlx] < decode[llama]).sum()), len(decode), "cell")
+    said = [
+        f"In decode, GPU residency is lower under {style.title(mlx)} in {below} that both have; "
+        f"{style.title(mlx)} minus {style.title(llama)} is {listed(parts)} in the median."
+    ]
+    at = decode[(decode["ctx"] == ctx) & (decode["gen"] == gen)]
+    if len(at):
+        here = [f"{between(at[b], 1, '%')} under {style.title(b)}" for b in (mlx, llama)]
+        said.append(f"At prompt {ctx}, gen {gen} residency in decode is {' and '.join(here)}, same models.")
+    if len(prefill):
+        gap = (prefill[mlx] - prefill[llama]).median()
+        said.append(f"In prefill the same difference is {gap:+.1f} points over all models.")
+    return said
 
 
 def cycles(cells: pd.DataFrame) -> pd.DataFrame:

@@ -118,10 +118,14 @@ def _ends(lines: pd.DataFrame) -> list[str]:
         f"at prompt {c}, but not from any longer one on, for": lost & (lines["max_ctx"] == c)
         for c in sorted(lines.loc[lost, "max_ctx"].unique())
     }
-    return [
-        f"{words} {listed(map(escape, style.in_order(list(lines.loc[mask, 'model']))))}"
-        for words, mask in kinds.items() if mask.any()
-    ]  # fmt: skip
+    return [f"{words} {_models(lines.loc[mask, 'model'], len(lines))}" for words, mask in kinds.items() if mask.any()]
+
+
+def _models(names: pd.Series, count: int) -> str:
+    """Models by name; "every model" if these are all of several."""
+    if len(names) == count > 1:
+        return "every model"
+    return listed(map(escape, style.in_order(list(names))))
 
 
 def lower_backend(cells: pd.DataFrame, ctx: int, gen: int) -> str:

@@ -58,10 +58,15 @@ def test_residency_crosses_over_once_or_not(cells):
 
 
 def test_backends_are_compared_on_shared_cells_only(cells):
-    said = gpu.backends(cells, 30720, 1024)
-    assert "lower under MLX-LM in all 50 cells that both have" in said
-    assert said.endswith("At prompt 30720, gen 1024 it is 95.0 % under MLX-LM and 99.0 % under llama.cpp.")
-    assert gpu.backends(cells[cells["backend"] == "llama.cpp"], 30720, 1024) == ""
+    decode, here, prefill = gpu.backends(cells, 30720, 1024)
+    assert (
+        "lower under MLX-LM in all 50 cells that both have; MLX-LM minus llama.cpp is -4.0 points for lfm2.5" in decode
+    )
+    assert here == (
+        "At prompt 30720, gen 1024 residency in decode is 95.0 % under MLX-LM and 99.0 % under llama.cpp, same models."
+    )
+    assert prefill == "In prefill the same difference is +0.0 points over all models."
+    assert gpu.backends(cells[cells["backend"] == "llama.cpp"], 30720, 1024) == []
 
 
 def test_a_cycle_costs_power_over_clock(cells):
@@ -115,5 +120,5 @@ def test_where_samples_gather():
 def test_nothing_is_said_without_a_gpu_rail(cells):
     none = cells.assign(**dict.fromkeys([*gpu.CLOCKS, *gpu.RESIDENCIES], np.nan))
     own = none[(none["ctx"] == 30720) & (none["gen"] == 1024)]
-    assert gpu.higher(none) == gpu.crossover(none) == gpu.backends(none, 30720, 1024) == gpu.band(none) == ""
+    assert gpu.higher(none) == gpu.crossover(none) == gpu.band(none) == "" and gpu.backends(none, 30720, 1024) == []
     assert gpu.by_length(none) == [] and gpu.cycles(own).empty and gpu.ceiling(own, 1578.0) == ""
