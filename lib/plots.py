@@ -52,9 +52,10 @@ def lines_by_prompt(
         for ax, name in zip(axes, names, strict=True):
             _draw_lines(ax, cells[cells["gen"] == gen], name)
             ax.set_title(f"gen {gen} tokens", loc="left")
-            ax.set_ylabel(_short(metrics.heading(name)))
+            heading = metrics.heading(name)
+            ax.set_ylabel(_short(heading.replace(")", ", log)") if name in log_y else heading))
     for ax, name in zip(grid[0], names, strict=True):
-        _scale(ax, name in log_y, zoom)
+        _scale(ax, cells[name].max(), name in log_y, zoom)
     prompt_axis(grid[-1], sorted(cells["ctx"].unique()))
     legend(figure, series(cells), NOT_FROM_ZERO if zoom else "")
     return figure
@@ -76,7 +77,7 @@ def _draw_lines(ax: Axes, cells: pd.DataFrame, name: str) -> None:
         ax.text(0.5, 0.5, "no value", transform=ax.transAxes, ha="center", va="center", color=style.SOFT)
 
 
-def _scale(ax: Axes, log: bool, zoom: bool) -> None:
+def _scale(ax: Axes, largest: float, log: bool, zoom: bool) -> None:
     if log:
         ax.set_yscale("log")
         low, high = ax.get_ylim()
@@ -84,7 +85,7 @@ def _scale(ax: Axes, log: bool, zoom: bool) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.yaxis.set_minor_formatter(NullFormatter())
     elif not zoom:
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * largest) if largest > 0 else None)
 
 
 def prompt_axis(axes: np.ndarray, ticks: list[int]) -> None:

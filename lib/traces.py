@@ -103,30 +103,47 @@ def phases(samples: pd.DataFrame, requests: pd.DataFrame, names: dict[str, str],
     """Columns of samples over the first `count` requests of one cell, a panel each, prefill and decode shaded.
 
     `names` maps a column to its axis title. The dashed lines are the means of the samples of a phase that are shown;
-    where a value of 0 means idle (a clock), zeros are left out of the mean.
+    where a value of 0 means idle (a clock), zeros are left out of the mean. The y range is that of the samples within
+    requests: a GPU that idles between two of them would press the phases into one line.
     """
     shown = requests.sort_values("start_ns").head(count)
     origin_s, last_s = shown["start_ns"].iloc[0] / 1e9, shown["end_ns"].iloc[-1] / 1e9
     own = samples[samples["time_s"].between(origin_s, last_s)]
     middle_s = (own["time_s"] - own["elapsed_ms"] / 2000 - origin_s).to_numpy()
+    cut = False
     figure, axes = plt.subplots(len(names), 1, figsize=(style.WIDTH, 1.9 * len(names) + 0.4), sharex=True)
     for ax, (name, label) in zip(np.atleast_1d(axes), names.items(), strict=True):
         _shade(ax, shown, origin_s)
         ax.plot(*thinned(middle_s, own[name].to_numpy(), 2 * STRETCHES), color=style.INK, linewidth=0.8)
         for phase, mean in means(own, name).items():
             ax.axhline(mean, color=style.PHASE_LINES[phase], linestyle=(0, (5, 3)), linewidth=1.6)
-        ax.set_ylabel(label)
-        ax.set_xlim(0, last_s - origin_s)
+        ax.set(ylabel=label, xlim=(0, last_s - origin_s), ylim=_within(own, name))
+        cut = cut or own[name].min() < ax.get_ylim()[0]
     np.atleast_1d(axes)[-1].set_xlabel("Time since the first request (s)")
     handles = [Patch(color=style.PHASE_COLOURS[p], alpha=0.35, label=p) for p in PHASES]
     handles += [Line2D([], [], color=style.PHASE_LINES[p], linestyle=(0, (5, 3)), label=f"mean in {p}") for p in PHASES]
-    legends.place_legend(figure, handles, legends.NOT_FROM_ZERO)
+    note = " Lower samples, as between requests, are cut off." if cut else ""
+    legends.place_legend(figure, handles, f"{legends.NOT_FROM_ZERO}{note}")
     return figure
+
+
+def _within(samples: pd.DataFrame, name: str) -> tuple[float, float]:
+    """A y range that shows the samples of both phases, but for the lowest half percent."""
+    used = _used(samples, name)
+    inside = used.loc[used["phase"].isin(PHASES), name]
+    low, high = (inside.quantile(0.005), inside.max()) if len(inside) else (0.0, 1.0)
+    pad = max(0.1 * (high - low), 0.002 * abs(high))
+    return low - pad, high + pad
+
+
+def _used(samples: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Samples with a value; of a clock those above 0 MHz."""
+    return samples[samples[name] > 0] if name.endswith("_freq_MHz") else samples[samples[name].notna()]
 
 
 def means(samples: pd.DataFrame, name: str) -> dict[str, float]:
     """Mean of `name` in each phase that has samples; for a clock over the samples above 0 MHz."""
-    used = samples[samples[name] > 0] if name.endswith("_freq_MHz") else samples[samples[name].notna()]
+    used = _used(samples, name)
     return {p: float(own.mean()) for p in PHASES if len(own := used.loc[used["phase"] == p, name])}
 
 

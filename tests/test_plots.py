@@ -81,6 +81,8 @@ def test_a_whole_sweep_is_readable(names, kwargs):
     ranges = {ax.get_ylim() for ax in figure.axes}
     assert len(ranges) == (1 if kwargs.get("one_y") else len(names)), "panels that are compared share their y range"
     assert any("do not start at 0" in t.get_text() for t in figure.texts) == bool(kwargs.get("zoom"))
+    logs = [ax.get_ylabel() for ax in figure.axes if ax.get_yscale() == "log"]
+    assert len(logs) == 3 * len(kwargs.get("log_y", ())) and all("log)" in label for label in logs)
     if not kwargs:
         assert all(low == 0 for low, _ in ranges)
 

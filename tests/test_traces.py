@@ -87,6 +87,9 @@ def test_phases_shades_the_first_requests_and_dashes_the_means():
     for ax in figure.axes:
         assert [round(patch.get_width(), 3) for patch in ax.patches] == [0.3, 0.6] * 4
         assert ax.get_xlim() == (0, pytest.approx(3.9))
+    low, high = figure.axes[0].get_ylim()
+    assert 1450 < low < 1470 < 1550 < high < 1570, "an idle sample does not press the phases together"
+    assert "are cut off" in figure.texts[0].get_text()
     means = [line.get_ydata()[0] for line in figure.axes[0].lines[1:]]
     assert means == [1470.0, 1550.0]
     assert traces.means(samples, "gpu_freq_MHz") == {"prefill": 1470.0, "decode": 1550.0}
