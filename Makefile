@@ -20,7 +20,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--ServerApp.allow_root=True)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 	@echo
-	@echo "  Options: PLAN=quick RUN=<the plan's name> ONLY=<part of a model or backend> DRY_RUN=1 RETRY=1 JOBS=2"
+	@echo "  Options: PLAN=quick RUN=<the plan's name> ONLY=<part of a model or backend> DRY_RUN=1 RETRY=1 REQUESTS=5 INTERVAL_MS=50 JOBS=2"
 
 env: $(ENV)  ## the .venv with everything that requirements.txt pins
 
@@ -35,14 +35,15 @@ env: $(ENV)  ## the .venv with everything that requirements.txt pins
 	@touch $@
 	@echo "env: .venv is ready"
 
-sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN, ONLY, DRY_RUN=1, RETRY=1
-	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry)
+sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN, ONLY, DRY_RUN=1, RETRY=1, REQUESTS, INTERVAL_MS
+	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(REQUESTS),--requests "$(REQUESTS)") $(if $(INTERVAL_MS),--interval-ms "$(INTERVAL_MS)") $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry)
 
 report: $(ENV)  ## build report/<run>/report.md and report.html; only stale notebooks run: RUN
 	@$(PY) -m lib.report --run "$(RUN)" --jobs $(JOBS)
 
-test: $(ENV)  ## every test, with real servers on tiny models
+test: $(ENV)  ## every test, with real servers on tiny models, then nbval over the notebooks
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup
+	@$(MAKE) -s nbval
 
 bench: $(ENV)  ## the project's own speed, as ratios within one run, to .cache/bench/bench.md
 	@$(PY) -m bench
@@ -50,13 +51,13 @@ bench: $(ENV)  ## the project's own speed, as ratios within one run, to .cache/b
 lab: $(ENV)  ## JupyterLab with the notebooks
 	@$(PY) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. $(AS_ROOT) notebooks
 
-fixture: $(ENV)  ## measure the committed run runs/fixture again (a minute); commit what changed
+fixture: $(ENV)  ## measure runs/fixture again, then its notebooks, figures and report/example; commit them
 	@rm -rf runs/fixture
 	@$(PY) -m lib.sweep --plan fixture --run fixture
 	@$(MAKE) -s refresh
-	@echo "fixture: runs/fixture is new, the notebooks hold its outputs; run 'make test' and commit them"
+	@echo "fixture: runs/fixture, its figures, notebooks and report/example are new; run 'make test' and commit them"
 
-refresh: $(ENV)  ## run the notebooks in place on the fixture, as they are committed
+refresh: $(ENV)  ## run the notebooks in place on the fixture, as they are committed, and join report/example
 	@$(PY) -m lib.refresh
 
 nbval: $(ENV)  ## run the committed notebooks again and compare their checked cells

@@ -38,6 +38,30 @@ class ModelledPower(_Strict):
     slope_W_per_core: Annotated[float, Field(ge=0, le=1000)] = 4.0
 
 
+class Skip(_Strict):
+    """Cells of the grid that the plan leaves out on purpose: of one model, or of one length if that is given."""
+
+    backend: BackendName
+    model: str
+    reason: str
+    ctx: Tokens | None = None
+    gen: Tokens | None = None
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether the cell is left out by this entry."""
+        return (self.backend, self.model, self.ctx or cell.ctx, self.gen or cell.gen) == (
+            cell.backend, cell.model, cell.ctx, cell.gen,
+        )  # fmt: skip
+
+
+class Synthetic(_Strict):
+    """A plan that is written from a model of the machine instead of measured. `per_core` adds each core to the log."""
+
+    machine: Literal["mac-mini-m4"]
+    per_core: bool = False
+    gzip: bool = True
+
+
 class Plan(_Strict):
     """A validated plan. Every field but `name` comes from the YAML file; lengths are tokens, times carry their unit."""
 
@@ -61,6 +85,8 @@ class Plan(_Strict):
     ready_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     flags: dict[BackendName, list[str]] = {}
     free_eos: list[str] = []
+    skip: list[Skip] = []
+    synthetic: Synthetic | None = None
 
     @field_validator("backends", "models", "prompts", "gens")
     @classmethod
@@ -87,10 +113,10 @@ class Plan(_Strict):
     def _free_eos_is_known(self) -> Plan:
         cells = [Cell("mlx-lm", *rest) for rest in itertools.product(self.models, self.prompts, self.gens)]
         for entry in self.free_eos:
-            if "mlx-lm" not in self.backends or not any(cell.is_within(entry) for cell in cells):
+            if "mlx-lm" not in self.backends or not any(c.is_within(entry) for c in cells):
                 raise ValueError(
-                    f"free_eos: {entry!r} is no cell of the plan whose text can end; write mlx-lm/<model>/gen<G>/ctx<P>, "
-                    "or the first parts of it"
+                    f"free_eos: {entry!r} is no cell of the plan whose text can end; "
+                    "write mlx-lm/<model>/gen<G>/ctx<P>, or the first parts of it"
                 )
         return self
 
@@ -103,11 +129,15 @@ class Plan(_Strict):
     def servers(self, only: str = "") -> list[tuple[str, str]]:
         """(backend, model) pairs in the order they run; `only` keeps those whose backend or model contains it."""
         pairs = [(b, m) for b in self.backends for m in self.models]
-        return [(b, m) for b, m in pairs if only in b or only in m]
+        return [(b, m) for b, m in pairs if (only in b or only in m) and self.cells(b, m)]
 
     def cells(self, backend: str, model: str) -> list[Cell]:
-        """The cells of one server in running order: as listed (gen outer, prompt inner) or shuffled by the seed."""
-        listed = [Cell(backend, model, ctx, gen) for gen in self.gens for ctx in self.prompts]
+        """The cells of one server in running order: as listed (gen outer, prompt inner) or shuffled by the seed.
+
+        What the plan skips is not among them.
+        """
+        grid = [Cell(backend, model, ctx, gen) for gen in self.gens for ctx in self.prompts]
+        listed = [cell for cell in grid if not any(entry.covers(cell) for entry in self.skip)]
         if self.order == "shuffled":
             random.Random(f"{self.seed}/{backend}/{model}").shuffle(listed)
         return listed
@@ -119,6 +149,8 @@ class Plan(_Strict):
         )
         modelled = self.modelled_power.model_dump() if self.power in ("auto", "modelled") else None
         more = [self.flags.get(cell.backend, []), *(["free_eos"] if self.ends_freely(cell) else [])]
+        if self.synthetic:
+            more.append(self.synthetic.model_dump())
         return digest([cell.key, fixed, modelled, *more])
 
     def ends_freely(self, cell: Cell) -> bool:
@@ -147,10 +179,11 @@ class Cell:
         return f"{self.backend} {self.model} ctx {self.ctx} gen {self.gen}"
 
 
-def load(plan: str) -> Plan:
+def load(plan: str, instead: dict | None = None) -> Plan:
     """The plan called `plan` in runs/plans/, or the one in the YAML file at that path.
 
-    Raises PlanError with the file, the key and what is wrong with it; unknown keys are refused by name.
+    `instead` has values that take the place of the plan's own; None in it changes nothing. Raises PlanError with the
+    file, the key and what is wrong with it; unknown keys are refused by name.
     """
     path = _find(plan)
     try:
@@ -159,6 +192,7 @@ def load(plan: str) -> Plan:
         raise PlanError(f"{relative(path)}: cannot be read as YAML: {' '.join(str(e).split())}") from e
     if not isinstance(raw, dict):
         raise PlanError(f"{relative(path)}: a plan is a list of 'key: value' lines; see runs/plans/quick.yaml")
+    raw |= {key: value for key, value in (instead or {}).items() if value is not None}
     raw.setdefault("name", path.stem)
     safe_name(str(raw["name"]), "plan name")
     return _validated(path, raw)

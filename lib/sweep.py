@@ -198,6 +198,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plan", default="quick", help="name of a plan in runs/plans, or a YAML file")
     parser.add_argument("--run", default="", help="name of the run; the plan's name if not given")
     parser.add_argument("--only", default="", help="part of a backend's or model's name")
+    parser.add_argument("--requests", type=int, help="requests a cell, instead of the plan's")
+    parser.add_argument("--interval-ms", type=int, help="interval asked of the power meter (ms), instead of the plan's")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and for how long")
     parser.add_argument("--retry", action="store_true", help="measure failed and invalid cells again")
     args = parser.parse_args(argv)
@@ -208,8 +210,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    plan = load(args.plan)
-    sweep = Sweep(plan, run_folder(args.run or plan.name), args.only, args.retry, progress.console())
+    plan = load(args.plan, {"requests": args.requests, "power_interval_ms": args.interval_ms})
+    run_dir = run_folder(args.run or plan.name)
+    if plan.synthetic:
+        from lib.synthetic import writer  # only here: a measured sweep needs none of it
+
+        return writer.run(plan, run_dir, args.only, progress.console(), args.dry_run)
+    sweep = Sweep(plan, run_dir, args.only, args.retry, progress.console())
     return sweep.dry_run() if args.dry_run else sweep.go()
 
 

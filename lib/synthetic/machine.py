@@ -1,0 +1,95 @@
+"""The model of the machine: what each backend and model would do on a Mac mini M4, as a few smooth functions.
+
+Time. A prompt of P tokens is read in dispatch_s + P / read_tok_s + attend_s P^2 (P in units of 10^5 tokens): rates have
+a hump, dispatch costs short prompts and attention long ones. A token is written in itl_ms + attend_ms for each 1000
+tokens attended, half of the generation among them, + heat_ms for each 1000 tokens generated.
+
+Power. Prefill draws prefill_W. Decode draws decode_W, more with a long context (long_W at 30720 tokens), more at 256
+tokens (start_W, gone at 1024) and more in short generations (brief_W at 256 tokens, nothing at 1024).
+
+From the published report: the rates at prompt 256, 512 and 30720 with 1024 tokens generated; the decode power and
+efficiency there; peak memory; medians over the sweep; clocks and residencies at the canonical cell; the extremes of the
+time to the first token; how Granite stops early under MLX-LM. Chosen, so that those come out and the curves have the
+published shape: all between them, and whatever a model lacks there. Nothing here was measured by this project.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+LONGEST = 30720
+LLAMA, MLX = "llama.cpp", "mlx-lm"
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model under one backend. Times s or ms, power W, memory MiB, clocks MHz, residency %."""
+
+    dispatch_s: float
+    read_tok_s: float
+    attend_s: float
+    itl_ms: float
+    attend_ms: float
+    heat_ms: float
+    prefill_W: float
+    decode_W: float
+    long_W: float
+    start_W: float
+    brief_W: float
+    ram_MB: float
+    ram_long_MB: float
+    ram_peak_MB: float = 0.0
+    ram_peak_ctx: int = 0
+    sawtooth_MB: float = 0.0
+    gpu_long_MHz: tuple[float, float] = (1475.0, 1530.0)
+    gpu_decode_long_pct: float = 99.4
+    p_freq_MHz: float = 4025.0
+    e_pct: float = 1.3
+    short_pct: dict[int, float] = field(default_factory=dict)
+
+    def ttft_s(self, ctx: int) -> float:
+        """Time to the first token, s."""
+        return self.dispatch_s + ctx / self.read_tok_s + self.attend_s * (ctx / 1e5) ** 2
+
+    def step_s(self, ctx: int, gen: int) -> float:
+        """Time of one further token, s."""
+        return (self.itl_ms + self.attend_ms * (ctx + gen / 2) / 1000 + self.heat_ms * gen / 1000) / 1000
+
+    def decode_power_W(self, ctx: int, gen: int) -> float:
+        """Package power in decode, W."""
+        start, brief = (256 / ctx) ** 3, 1 - math.log2(gen / 256) / 2
+        return self.decode_W + self.long_W * ctx / LONGEST + self.start_W * start + self.brief_W * brief
+
+    def osl(self, ctx: int, gen: int) -> float:
+        """Tokens written when `gen` are asked for: fewer where the text ends before."""
+        place = min(5.0, max(0.0, math.log2(ctx / 256))) / 5
+        return gen * (1 - self.short_pct.get(gen, 0.0) / 100 - 0.02 * place * (self.short_pct.get(gen, 0.0) > 10))
+
+
+def along(ctx: int) -> float:
+    """Where a prompt length lies between 256 (0) and 30720 tokens (1), on a logarithmic scale."""
+    return math.log(ctx / 256) / math.log(LONGEST / 256)
+
+
+def clock_MHz(served: Served, phase: str, ctx: int) -> float:
+    """Mean GPU clock in a phase: near the boost state at short prompts, near the steady one in long prefills.
+
+    Decode is the faster of the two, by 3 MHz at the shortest prompt and by what the report says at the longest.
+    """
+    prefill = 1572.0 + (served.gpu_long_MHz[0] - 1572.0) * along(ctx)
+    gap = 3.0 + (served.gpu_long_MHz[1] - served.gpu_long_MHz[0] - 3.0) * along(ctx) ** 2
+    return prefill + (gap if phase == "decode" else 0.0)
+
+
+def residency_pct(served: Served, phase: str, ctx: int) -> float:
+    """Mean GPU residency in a phase: decode's falls with context, prefill's rises; they cross near 4096 tokens."""
+    if phase == "prefill":
+        return 99.55 + 0.35 * along(ctx) if served.gpu_decode_long_pct > 99 else 99.0 + 0.2 * along(ctx)
+    return 99.95 + (served.gpu_decode_long_pct - 99.95) * along(ctx)
+
+
+def p_cluster(served: Served, ctx: int, gen: int) -> tuple[float, float]:
+    """Clock (MHz) and residency (%) of the P-cluster while a request runs."""
+    freq = served.p_freq_MHz + 90.0 * (1 - along(ctx)) * (1 if served.p_freq_MHz > 4020 else -0.6)
+    return freq, 97.5 - 2.0 * along(ctx) + 3.0 * (1 - gen / 1024) * along(ctx)
