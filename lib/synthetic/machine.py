@@ -24,7 +24,12 @@ LLAMA, MLX = "llama.cpp", "mlx-lm"
 
 @dataclass(frozen=True)
 class Served:
-    """One model under one backend. Times s or ms, power W, memory MiB, clocks MHz, residency %."""
+    """One model under one backend. Times s or ms, power W, memory MiB, clocks MHz, residency %.
+
+    ram_MB is the peak at short prompts, ram_long_MB at long ones, ram_peak_MB at ram_peak_ctx alone; sawtooth_MB is
+    released between requests. gpu_long_MHz are the clocks of prefill and decode at the longest prompt. short_pct and
+    shorter_pct map a generation length to how much of it is missing at the shortest prompt, and how much more at 4096.
+    """
 
     dispatch_s: float
     read_tok_s: float
@@ -45,8 +50,10 @@ class Served:
     gpu_long_MHz: tuple[float, float] = (1475.0, 1530.0)
     gpu_decode_long_pct: float = 99.4
     p_freq_MHz: float = 4025.0
+    p_short_pct: float = 96.0
     e_pct: float = 1.3
     short_pct: dict[int, float] = field(default_factory=dict)
+    shorter_pct: dict[int, float] = field(default_factory=dict)
 
     def ttft_s(self, ctx: int) -> float:
         """Time to the first token, s."""
@@ -63,8 +70,8 @@ class Served:
 
     def osl(self, ctx: int, gen: int) -> float:
         """Tokens written when `gen` are asked for: fewer where the text ends before."""
-        place = min(5.0, max(0.0, math.log2(ctx / 256))) / 5
-        return gen * (1 - self.short_pct.get(gen, 0.0) / 100 - 0.02 * place * (self.short_pct.get(gen, 0.0) > 10))
+        place = min(1.0, math.log2(max(ctx, 256) / 256) / 4) if ctx <= 8192 else 0.35
+        return gen * (1 - (self.short_pct.get(gen, 0.0) + place * self.shorter_pct.get(gen, 0.0)) / 100)
 
 
 def along(ctx: int) -> float:
@@ -92,4 +99,4 @@ def residency_pct(served: Served, phase: str, ctx: int) -> float:
 def p_cluster(served: Served, ctx: int, gen: int) -> tuple[float, float]:
     """Clock (MHz) and residency (%) of the P-cluster while a request runs."""
     freq = served.p_freq_MHz + 90.0 * (1 - along(ctx)) * (1 if served.p_freq_MHz > 4020 else -0.6)
-    return freq, 97.5 - 2.0 * along(ctx) + 3.0 * (1 - gen / 1024) * along(ctx)
+    return freq, served.p_short_pct + (95.5 - served.p_short_pct) * along(ctx) + 5.4 * (1 - gen / 1024) * along(ctx) ** 2

@@ -21,7 +21,7 @@ from lib.synthetic.timeline import LEAD_S, TAIL_S, Timeline
 ACHIEVED, JITTER_MS, DRIFT_PPM = 1.128, 0.35, 18.0
 """Achieved over asked interval, its spread, and how fast the log's clock runs against the wall clock."""
 NOISE, BETWEEN_W, CPU_SHARE = 0.015, 5.0, 0.12
-WARM_W, WARM_S, COOLED_S = 0.92, 30.0, 95.0
+WARM_W, WARM_S, COOLED_S = 0.92, 30.0, 60.0
 """After a server's start power lies WARM_W above the steady state for WARM_S, and is back at COOLED_S."""
 ZONE_S = 19_800
 BOOST_MHZ = 1578

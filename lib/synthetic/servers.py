@@ -18,7 +18,7 @@ SERVED = {
     (LLAMA, "smallthinker-4b-a0.6b"): Served(
         dispatch_s=0.3647, read_tok_s=1571.32, attend_s=362.24, itl_ms=7.4746, attend_ms=0.33674,
         heat_ms=0.1728, prefill_W=17.5, decode_W=13.894, long_W=0.288, start_W=0.451, brief_W=0.66,
-        ram_MB=3590, ram_long_MB=3716, gpu_long_MHz=(1474.0, 1525.0), p_freq_MHz=4021.0, e_pct=1.4,
+        ram_MB=3590, ram_long_MB=3716, gpu_long_MHz=(1474.0, 1525.0), p_freq_MHz=4021.0, p_short_pct=90.0, e_pct=1.4,
     ),
     (LLAMA, "granite4-h-tiny"): Served(
         dispatch_s=0.5717, read_tok_s=624.54, attend_s=212.35, itl_ms=19.4083, attend_ms=0.07351,
@@ -33,7 +33,7 @@ SERVED = {
     (LLAMA, "gemma4-e4b"): Served(
         dispatch_s=0.2441, read_tok_s=363.63, attend_s=295.38, itl_ms=36.2943, attend_ms=0.24121,
         heat_ms=0.5444, prefill_W=17.8, decode_W=13.941, long_W=1.342, start_W=0.350, brief_W=0.35,
-        ram_MB=5560, ram_long_MB=5592, ram_peak_MB=5650, ram_peak_ctx=4096, gpu_long_MHz=(1477.0, 1560.0), p_freq_MHz=4022.0, e_pct=1.7,
+        ram_MB=5560, ram_long_MB=5592, ram_peak_MB=5650, ram_peak_ctx=4096, gpu_long_MHz=(1477.0, 1560.0), p_freq_MHz=4022.0, p_short_pct=98.0, e_pct=1.7,
     ),
     (MLX, "lfm2.5-8b-a1b"): Served(
         dispatch_s=0.2006, read_tok_s=862.20, attend_s=73.85, itl_ms=12.0637, attend_ms=0.12590,
@@ -48,6 +48,6 @@ SERVED = {
     (MLX, "granite4-h-tiny"): Served(
         dispatch_s=0.5528, read_tok_s=646.57, attend_s=190.05, itl_ms=14.0084, attend_ms=0.08352,
         heat_ms=0.2101, prefill_W=17.6, decode_W=8.951, long_W=1.889, start_W=0.350, brief_W=1.3,
-        ram_MB=3620, ram_long_MB=3683, ram_peak_MB=3968, ram_peak_ctx=256, gpu_long_MHz=(1478.0, 1535.0), gpu_decode_long_pct=94.6, p_freq_MHz=3990.0, e_pct=1.6, short_pct={512: 41.4, 1024: 70.8, 256: 3.0},
+        ram_MB=3620, ram_long_MB=3683, ram_peak_MB=3968, ram_peak_ctx=256, gpu_long_MHz=(1478.0, 1535.0), gpu_decode_long_pct=94.6, p_freq_MHz=3990.0, e_pct=1.6, short_pct={256: 3.0, 512: 41.3, 1024: 70.7}, shorter_pct={512: 4.0, 1024: 2.0},
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from lib.plan import Cell
 from lib.synthetic.machine import Served
 
-GAP_S = 0.1
+GAP_S = 0.2
 """From one request's end to the next one's start."""
 LEAD_S, TAIL_S = 0.6, 0.7
 """How long the meter runs before the first request and after the last."""

@@ -29,6 +29,9 @@ from lib.synthetic.servers import SERVED
 FIRST_NS = 1_783_100_000_000_000_000
 """When the first server of every synthetic run starts: a day in July 2026."""
 BETWEEN_CELLS_S, LOADING_S = 5.0, 60.0
+PACE = 20
+"""Cells follow each other as if each had the published number of requests: what the start of a server does to its first
+cell is over in the second one, however few requests are written."""
 BLOCK_BYTES = {False: 1500, True: 4900}
 """Text of a block of the log, without and with each core."""
 PACKED = 0.14
@@ -78,20 +81,21 @@ def _begins(plan: Plan) -> dict[Cell, tuple[int, float]]:
         started_s = at_s
         for cell in plan.cells(backend, model):
             begins[cell] = FIRST_NS + round(at_s * 1e9), at_s - started_s
-            at_s += 1.05 * _seconds(plan, cell) + BETWEEN_CELLS_S
+            at_s += 1.05 * _seconds(cell, max(PACE, plan.requests + plan.warmup)) + BETWEEN_CELLS_S
     return begins
 
 
-def _seconds(plan: Plan, cell: Cell) -> float:
+def _seconds(cell: Cell, requests: int) -> float:
     served = _served(cell)
     request_s = served.ttft_s(cell.ctx) + served.osl(cell.ctx, cell.gen) * served.step_s(cell.ctx, cell.gen)
-    return (plan.requests + plan.warmup) * (request_s + timeline.GAP_S)
+    return requests * (request_s + timeline.GAP_S)
 
 
 def _size_MB(plan: Plan, cell: Cell) -> float:
-    blocks = _seconds(plan, cell) / (powerlog.ACHIEVED * plan.power_interval_ms / 1000)
+    seconds = _seconds(cell, plan.requests + plan.warmup)
+    blocks = seconds / (powerlog.ACHIEVED * plan.power_interval_ms / 1000)
     text = blocks * BLOCK_BYTES[plan.synthetic.per_core] * (PACKED if plan.synthetic.gzip else 1.0)
-    return (text + 25 * _seconds(plan, cell) / memory.INTERVAL_S) / 1e6
+    return (text + 25 * seconds / memory.INTERVAL_S) / 1e6
 
 
 def _check_space(run_dir: Path, need_MB: float) -> None:
@@ -108,7 +112,7 @@ def _write_all(plan: Plan, run_dir: Path, todo: list[Cell], begins: dict, consol
         write_json(folder / "server.json", _server(plan, backend, model))
     first = {next(iter(plan.cells(*server))) for server in plan.servers()}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        order = sorted(todo, key=lambda c: -_seconds(plan, c))
+        order = sorted(todo, key=lambda c: -_seconds(c, 1))
         jobs = [pool.submit(_write, plan, run_dir, c, *begins[c], c in first) for c in order]
         for number, _ in enumerate(_finished(pool, jobs), 1):
             if number % 20 == 0:
