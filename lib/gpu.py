@@ -18,32 +18,46 @@ _BIN_MHZ, _SMOOTH = 4.0, np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9
 # Two peaks are two states if the lower is at least this share of the higher, and the valley between at most this share
 # of the lower.
 _PEAK_SHARE, _VALLEY_SHARE = 0.15, 0.5
+# Samples within _NEAR_MHZ of a state belong to it; _NEAR_SHARE of all must belong to one of the two.
+_NEAR_MHZ, _NEAR_SHARE = 15.0, 0.8
 # Fewer active samples than this say nothing of states.
 _ENOUGH = 100
 CLOCKS = ["gpu_prefill_freq_MHz", "gpu_decode_freq_MHz"]
 RESIDENCIES = ["gpu_prefill_active_pct", "gpu_decode_active_pct"]
 
 
-def states(clock_MHz: pd.Series | np.ndarray) -> tuple[float, float] | tuple[()]:
-    """The two clocks (MHz, lower first) about which the active samples gather; empty if there are not just two peaks.
+def states(clock_MHz: pd.Series | np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float] | tuple[()]:
+    """The two clocks (MHz, lower first) about which the active samples gather; empty if there are not just two.
 
-    The published account of two states is a finding about one chip: here it must show in the histogram.
+    The published account of two states is a finding about one chip. Here it must show in the histogram: two peaks, a
+    valley between them, and nearly all of the samples near one of the two. `weights`: see `even`.
     """
     values = np.asarray(clock_MHz, dtype=float)
-    values = values[values > 0]
+    weights = np.ones(len(values)) if weights is None else np.asarray(weights)
+    values, weights = values[values > 0], weights[values > 0]
     if len(values) < _ENOUGH or np.ptp(values) < 4 * _BIN_MHZ:
         return ()
     edges = np.arange(values.min() - 5 * _BIN_MHZ, values.max() + 6 * _BIN_MHZ, _BIN_MHZ)
-    counts = np.convolve(np.histogram(values, edges)[0], _SMOOTH, mode="same")
+    counts = np.convolve(np.histogram(values, edges, weights=weights)[0], _SMOOTH, mode="same")
     first = int(np.argmax(counts))
     found = [second for second in _peaks(counts) if second != first and _apart(counts, first, second)]
     if not found:
         return ()
     second = max(found, key=lambda place: counts[place])
     low, high = sorted((first, second))
-    valley = low + int(np.argmin(counts[low : high + 1]))
-    split_MHz = edges[valley] + _BIN_MHZ / 2
-    return float(np.median(values[values < split_MHz])), float(np.median(values[values >= split_MHz]))
+    split_MHz = edges[low + int(np.argmin(counts[low : high + 1]))] + _BIN_MHZ / 2
+    two = float(np.median(values[values < split_MHz])), float(np.median(values[values >= split_MHz]))
+    near = np.minimum(*(np.abs(values - state) for state in two)) <= _NEAR_MHZ
+    return two if weights[near].sum() >= _NEAR_SHARE * weights.sum() else ()
+
+
+def even(samples: pd.DataFrame) -> np.ndarray:
+    """Weights that give each cell's phase the same say: a long prompt has a hundred times the samples of a short one.
+
+    `samples` has phase and whatever of backend, model, ctx and gen tells its cells apart.
+    """
+    keys = [key for key in ("backend", "model", "ctx", "gen", "phase") if key in samples]
+    return (1 / samples.groupby(keys, observed=True)["phase"].transform("size")).to_numpy()
 
 
 def _peaks(counts: np.ndarray) -> list[int]:
@@ -183,7 +197,7 @@ def gathered(samples: pd.DataFrame) -> str:
     active = samples[(samples["gpu_freq_MHz"] > 0) & samples["phase"].isin(("prefill", "decode"))]
     if len(active) < _ENOUGH:
         return ""
-    found = states(active["gpu_freq_MHz"])
+    found = states(active["gpu_freq_MHz"], even(active))
     if not found:
         low, high = active["gpu_freq_MHz"].quantile([0.01, 0.99])
         band = f"98 % of the active samples are at {low:.0f} to {high:.0f} MHz"

@@ -66,7 +66,7 @@ def violins(samples: pd.DataFrame) -> Figure:
     """
     active = samples[(samples["gpu_freq_MHz"] > 0) & samples["phase"].isin(PHASES)]
     gens, lengths = sorted(active["gen"].unique()), sorted(active["ctx"].unique())
-    backends, found = style.backends_in_order(list(active["backend"]))[:2], gpu.states(active["gpu_freq_MHz"])
+    backends, found = style.backends_in_order(list(active["backend"].unique()))[:2], _states(active)
     size = (style.WIDTH, 1.9 * len(gens) + 0.7)
     figure, grid = plt.subplots(len(gens), 2, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes, gen in zip(grid, gens, strict=True):
@@ -88,8 +88,12 @@ def violins(samples: pd.DataFrame) -> Figure:
     if found:
         text = f"two states: {found[0]:.0f} and {found[1]:.0f} MHz"
         handles.append(Line2D([], [], color=style.INK, linestyle=":", label=text))
-    legends.place_legend(figure, handles, legends.NOT_FROM_ZERO)
+    legends.place_legend(figure, handles, f"A violin shows the middle 99 % of its samples. {legends.NOT_FROM_ZERO}")
     return figure
+
+
+def _states(active: pd.DataFrame) -> tuple:
+    return gpu.states(active["gpu_freq_MHz"], gpu.even(active))
 
 
 def _halves(ax: Axes, samples: pd.DataFrame, lengths: list[int], backends: list[str]) -> None:
@@ -97,7 +101,7 @@ def _halves(ax: Axes, samples: pd.DataFrame, lengths: list[int], backends: list[
         for place, ctx in enumerate(lengths):
             values = samples.loc[(samples["ctx"] == ctx) & (samples["backend"] == backend), "gpu_freq_MHz"].to_numpy()
             if len(values) > 1 and np.ptp(values) > 0:
-                _half(ax, np.quantile(values, np.linspace(0, 1, QUANTILES)), place, side)
+                _half(ax, np.quantile(values, np.linspace(0.005, 0.995, QUANTILES)), place, side)
             elif len(values):  # a clock that never moved has no density: a line across its half
                 ends = (place - VIOLIN_WIDTH, place) if side == 0 else (place, place + VIOLIN_WIDTH)
                 ax.hlines(values[0], *ends, color=style.INK, linewidth=1.5)

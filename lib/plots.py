@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -62,8 +61,10 @@ def lines_by_prompt(
 
 
 def _short(heading: str) -> str:
-    """A heading on two lines if it is long."""
-    return heading if len(heading) <= _LETTERS else textwrap.fill(heading, len(heading) // 2 + 3)
+    """A heading on two lines of about the same length if it is long."""
+    words = heading.split()
+    cuts = [(" ".join(words[:n]), " ".join(words[n:])) for n in range(1, len(words))]
+    return heading if len(heading) <= _LETTERS or not cuts else "\n".join(min(cuts, key=lambda two: max(map(len, two))))
 
 
 def _draw_lines(ax: Axes, cells: pd.DataFrame, name: str) -> None:
@@ -174,16 +175,18 @@ def bars(best: dict[str, pd.DataFrame], cell: bool = True, one_x: bool = False) 
     """One panel a metric, a group of bars a model, a bar a backend, with its value and (`cell`) its cell, prompt/gen.
 
     `best` maps a metric to a frame with backend, model, that metric and, with `cell`, ctx and gen. With `one_x` all
-    panels share one x range.
+    panels share one x range. Where all bars come from one cell it is named once, below.
     """
     pairs = series(pd.concat([frame[["backend", "model"]] for frame in best.values()]))
     places, middles = bar_places(pairs)
     size = (style.WIDTH, bar_height(places))
     figure, axes = plt.subplots(1, len(best), figsize=size, sharey=True, sharex=one_x, squeeze=False)
+    at = set().union(*(zip(f["ctx"], f["gen"], strict=True) for f in best.values())) if cell else set()
     for ax, (name, frame) in zip(axes[0], best.items(), strict=True):
-        _draw_bars(ax, frame, name, places, cell)
+        _draw_bars(ax, frame, name, places, len(at) > 1)
     name_bars(axes[0][0], places, middles)
-    note = "@ prompt/gen (tokens): the cell that a bar comes from" if cell else ""
+    note = "@ prompt/gen (tokens): the cell that a bar comes from" if len(at) > 1 else ""
+    note = "Every bar: prompt {}, gen {} tokens".format(*at.pop()) if len(at) == 1 else note
     place_legend(figure, [hatch_handle(b) for b in style.backends_in_order([b for b, _ in pairs])], note)
     ends = [_room(ax) for ax in axes[0]]
     for ax, end in zip(axes[0], ends, strict=True):

@@ -19,9 +19,20 @@ def test_states_are_two_only_where_the_samples_gather_about_two():
     assert gpu.states(two) == pytest.approx((1470, 1578), abs=2)
     assert gpu.states(rng.normal(1500, 20, 5000)) == ()
     assert gpu.states(np.concatenate([rng.normal(1470, 8, 5000), rng.normal(1578, 5, 100)])) == (), "a few strays"
+    steps = np.concatenate([rng.normal(1476, 5, 5000), *(rng.normal(1500 + 10 * k, 5, 800) for k in range(8))])
+    assert gpu.states(steps) == (), "a peak and a staircase are no two states"
     assert gpu.states(rng.uniform(1400, 1600, 5000)) == (), "flat"
     assert gpu.states(np.full(500, 1500.0)) == gpu.states([]) == ()
     assert gpu.states(np.append(two, np.zeros(9000))) == pytest.approx((1470, 1578), abs=2), "idle has no clock"
+
+
+def test_each_cell_has_the_same_say_about_states():
+    rng = np.random.default_rng(4)
+    long = pd.DataFrame({"ctx": 30720, "phase": "prefill", "gpu_freq_MHz": rng.normal(1470, 5, 30_000)})
+    short = pd.DataFrame({"ctx": 256, "phase": "prefill", "gpu_freq_MHz": rng.normal(1578, 5, 300)})
+    both = pd.concat([long, short])
+    assert gpu.states(both["gpu_freq_MHz"]) == ()
+    assert gpu.states(both["gpu_freq_MHz"], gpu.even(both)) == pytest.approx((1470, 1578), abs=2)
 
 
 def test_decode_out_clocks_prefill_by_a_gap_that_grows(cells):

@@ -119,7 +119,11 @@ def test_best_cells_look_in_the_metrics_own_direction(cells):
     assert len(figure.axes[0].patches) == len(best) == 4
     assert sum(bool(bar.get_hatch()) for bar in figure.axes[0].patches) == 2, "MLX-LM is hatched"
     texts = [t.get_text() for t in figure.axes[0].texts]
-    assert all(text.endswith("@ 512/64") for text in texts)
+    assert (
+        not any("@" in text for text in texts) and figure.texts[0].get_text() == "Every bar: prompt 512, gen 64 tokens"
+    )
+    mixed = plots.bars({"output_tok_s": best, "ttft_ms": plots.best_cells(cells, "ttft_ms")})
+    assert [t.get_text().split(" @ ")[1] for ax in mixed.axes for t in ax.texts] == ["512/64"] * 4 + ["256/32"] * 4
     assert legend_texts(figure) == ["llama.cpp", "MLX-LM"]
 
 
