@@ -287,6 +287,6 @@ def slowdown_pct(requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_ratio(cells: pd.DataFrame) -> pd.Series:
-    """How many times more energy an output token takes than an input token, by cell; cells without power are left out."""
+    """How many times the energy of an input token an output token takes, by cell; cells without power are left out."""
     known = cells[cells["output_tok_J"].notna() & cells["prefill_tok_J"].notna()]
     return known["prefill_tok_J"] / known["output_tok_J"]

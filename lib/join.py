@@ -20,7 +20,8 @@ from lib.references import LINK
 ORDER = (
     ("90-report", "summary"), ("00-setup", ""), ("01-collect", ""), ("10-throughput", ""), ("11-energy", ""),
     ("12-latency", ""), ("13-power", ""), ("14-gpu", ""), ("15-cpu", ""), ("16-memory", ""), ("20-analysis", ""),
-    ("21-backends", ""), ("90-report", "conclusion"), ("02-cells", ""), ("30-appendix", ""), ("31-methods", ""),
+    ("21-backends", ""), ("90-report", "conclusion"), ("30-appendix", ""), ("02-cells", ""), ("30-appendix", "full"),
+    ("31-methods", ""),
 )  # fmt: skip
 PARTS = {tag for _, tag in ORDER if tag}
 SKIP = "report-skip"

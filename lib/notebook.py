@@ -133,7 +133,7 @@ def _left_out(entry: dict) -> str:
 
 
 def by_model(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows by model in the fixed order, then by gen and ctx where there are such columns; for frames without backend."""
+    """Rows of a frame without backend, by model in the fixed order, then by gen and ctx where it has them."""
     return in_order(frame.assign(backend="")).drop(columns="backend")
 
 

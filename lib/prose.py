@@ -89,10 +89,12 @@ def trend(cells: pd.DataFrame, name: str) -> str:
         lines, rising, falling = lines + 1, rising + bool((steps > 0).all()), falling + bool((steps < 0).all())
     if not lines:
         return ""
-    counts = {("falls", "fall"): falling, ("rises", "rise"): rising, ("does neither", "do neither"): lines - rising - falling}
-    parts = [f"{n} {words[n != 1]}{every if 'neither' not in words[0] else ''}" for words, n in counts.items() if n]
+    mixed = lines - rising - falling
+    parts = [f"{falling} {'falls' if falling == 1 else 'fall'}{every}" if falling else ""]
+    parts.append(f"{rising} {'rises' if rising == 1 else 'rise'}{every}" if rising else "")
+    parts.append(f"{mixed} {'does' if mixed == 1 else 'do'} neither" if mixed else "")
     title = metrics.BY_NAME[name].title
-    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(parts)}."
+    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(p for p in parts if p)}."
 
 
 def overtaking(row: pd.Series | object) -> str:
@@ -153,16 +155,16 @@ def by_context(cells: pd.DataFrame, leaders: pd.DataFrame, crossed: pd.DataFrame
     if line["model"].nunique() == 1:
         return f"{where}, {escape(first['model'])} is the fastest model at every prompt length."
     if first["model"] == last["model"]:
-        return f"{where}, {escape(first['model'])} is fastest at both ends of the sweep, but not at every length between."
+        return f"{where}, {escape(first['model'])} is fastest at both ends of the sweep, not at every length between."
     if not gives_way(crossed, first, last):
         return (
-            f"{where}, {escape(first['model'])} leads at {first['ctx']} tokens and {escape(last['model'])} at {last['ctx']}, "
-            f"but one of these leads is below {TIE_PCT:g} %: neither clearly gives way."
+            f"{where}, {escape(first['model'])} leads at {first['ctx']} tokens and {escape(last['model'])} at "
+            f"{last['ctx']}, but one of these leads is below {TIE_PCT:g} %: neither clearly gives way."
         )
     end = own[(own["model"] == first["model"]) & (own["ctx"] == last["ctx"]) & (own["gen"] == last["gen"])]
     left = f"{100 * end['output_tok_s'].iloc[0] / first['value']:.1f} %"
     return (
-        f"{where}, the fastest model depends on the prompt: {escape(first['model'])} leads at {first['ctx']} tokens with "
+        f"{where}, the fastest model depends on the prompt: {escape(first['model'])} leads at {first['ctx']} with "
         f"{value('output_tok_s', first['value'])} and keeps {left} of that at {last['ctx']}, where "
         f"{escape(last['model'])} leads with {value('output_tok_s', last['value'])}."
     )
@@ -184,14 +186,13 @@ def why_efficient(cells: pd.DataFrame, where: str) -> str:
         return ""
     first, other = known.iloc[0], known.iloc[1]
     faster, cooler = first["output_tok_s"] > other["output_tok_s"], first["decode_power_W"] < other["decode_power_W"]
-    terms = (
-        f"{value('output_tok_s', first['output_tok_s'])} against {value('output_tok_s', other['output_tok_s'])}",
-        f"{value('decode_power_W', first['decode_power_W'])} against {value('decode_power_W', other['decode_power_W'])} in decode",
+    rate, power = (
+        f"{value(name, first[name])} against {value(name, other[name])}" for name in ("output_tok_s", "decode_power_W")
     )
     how = {
-        (True, True): f"it is faster ({terms[0]}) and draws less power ({terms[1]})",
-        (True, False): f"it is faster ({terms[0]}), though not at less power ({terms[1]})",
-        (False, True): f"it draws less power ({terms[1]}), which outweighs its rate ({terms[0]})",
+        (True, True): f"it is faster ({rate}) and draws less power in decode ({power})",
+        (True, False): f"it is faster ({rate}), though not at less power in decode ({power})",
+        (False, True): f"it draws less power in decode ({power}), which outweighs its rate ({rate})",
     }.get((faster, cooler), "")
     return f"{who(first)} is more efficient than {escape(str(other['model']))} {where} because {how}." if how else ""
 
@@ -203,8 +204,8 @@ def peaking(found: pd.DataFrame, name: str) -> str:
     inside, worst = found[found["inside"]], found["worst_ctx"].mode().iloc[0]
     best = "no line is best inside the sweep"
     if len(inside):
-        where = between(inside["best_ctx"], 0, "tokens")
-        best = f"{plural(len(inside), 'line')} of {len(found)} {_is(len(inside))} best inside the sweep, at a prompt of {where}"
+        share = f"{plural(len(inside), 'line')} of {len(found)} {_is(len(inside))}"
+        best = f"{share} best inside the sweep, at a prompt of {between(inside['best_ctx'], 0, 'tokens')}"
     last = int((found["worst_ctx"] == worst).sum())
     return f"{metrics.BY_NAME[name].title}: {best}; {last} {_is(last)} worst at {worst} tokens."
 
@@ -219,9 +220,7 @@ def of_medians(table: pd.DataFrame, names: list[str], backend: str) -> str:
     firsts = {name: row for name in names if (row := leader(own, name)) is not None}
     if len(own) < 2 or not firsts:
         return ""
-    parts = [
-        f"{metrics.BY_NAME[name].title} {escape(row['model'])} ({value(name, row[name])})" for name, row in firsts.items()
-    ]
+    parts = [f"{metrics.BY_NAME[n].title} {escape(row['model'])} ({value(n, row[n])})" for n, row in firsts.items()]
     one = len({row["model"] for row in firsts.values()}) == 1
     how = "first is" if len(firsts) == 1 else "one model is first in each" if one else "first are different models"
     return f"Medians under {style.title(backend)}, {how}: {listed(parts)}."

@@ -1,4 +1,4 @@
-"""Cross-references of the report: anchors of headings, the contents, links from a figure or table to where it is used."""
+"""Cross-references of the report: anchors of headings, the contents, links from an item to where it is mentioned."""
 
 from __future__ import annotations
 

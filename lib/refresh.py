@@ -1,4 +1,4 @@
-"""The notebooks as they are committed: executed in order on the fixture, without timing metadata.
+"""What is committed of the fixture: notebooks executed in order, without timing metadata; the report joined from them.
 
     python -m lib.refresh
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from lib.paths import NOTEBOOKS, relative
+from lib import join
+from lib.files import read_json
+from lib.paths import NOTEBOOKS, REPORTS, RUNS, relative
 from lib.report import notebooks
 
 # What a notebook keeps of a cell's metadata: nothing that changes from run to run.
@@ -33,10 +35,19 @@ def execute(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
+def example(folder: Path) -> None:
+    """Write the example report into `folder`, from the committed outputs of the notebooks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = read_json(RUNS / "fixture" / "manifest.json")
+    join.write("fixture", folder, {path: path for path in notebooks()}, [], manifest)
+
+
 def main() -> int:
     for path in notebooks():
         execute(path)
         print(f"refresh: {relative(path)} holds the outputs of the fixture")
+    example(REPORTS / "example")
+    print("refresh: report/example is joined from them")
     return 0
 
 

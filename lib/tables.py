@@ -23,7 +23,8 @@ def show(item_id: str, frame: pd.DataFrame, note: str = "", empty: str = "nothin
     """Show `frame` under its number and caption, with a note below. An empty frame says `empty` instead of both."""
     item = registry.get(item_id)
     body = markdown(frame) if len(frame) else f"*{empty}.*"
-    parts = [f'<a id="{item.id}"></a>', f"**{item.name}.** {item.caption}", body, f"*{note}*" if note and len(frame) else ""]
+    below = f"*{note}*" if note and len(frame) else ""
+    parts = [f'<a id="{item.id}"></a>', f"**{item.name}.** {item.caption}", body, below]
     display(Markdown("\n\n".join(p for p in parts if p)))
 
 

@@ -33,8 +33,16 @@ def _in_notebooks_folder():
         os.chdir(before)
 
 
-def execute(source: Path, run: str) -> nbformat.NotebookNode:
-    """The notebook with its Markdown and text outputs, run on `run`. Raises what a cell raises."""
+def execute(source: Path, run: str, draw: bool = True) -> nbformat.NotebookNode:
+    """The notebook with its Markdown and text outputs, run on `run`. Raises what a cell raises.
+
+    Without `draw` figures are made, but not laid out and drawn.
+    """
+    with nullcontext() if draw else _without_drawing():
+        return _execute(source, run)
+
+
+def _execute(source: Path, run: str) -> nbformat.NotebookNode:
     mpl.use("Agg")
     notebook = nbformat.read(source, as_version=4)
     shell = InteractiveShell.instance()
@@ -61,12 +69,18 @@ def text(notebook: nbformat.NotebookNode) -> str:
     return "\n\n".join(shown)
 
 
+def _keep(path: Path, text: str) -> None:
+    """Write a stand-in unless the drawn figure is there: the fixture's are committed."""
+    if not path.exists():
+        path.write_text(text)
+
+
 @contextmanager
 def _without_drawing():
     """Figures are made but not laid out and drawn, which is most of a report's time."""
     empty = '<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).write_text(empty))
+        patch.setattr(Figure, "savefig", lambda _, path, **__: _keep(Path(path), empty))
         patch.setattr(Figure, "tight_layout", lambda *_, **__: None)
         patch.setattr(plt, "show", lambda: plt.close("all"))
         yield
@@ -74,11 +88,6 @@ def _without_drawing():
 
 def build(run: str, draw: bool = True) -> str:
     """The whole report of `run` from every notebook; returns report.md. report.html stands beside it."""
-    with nullcontext() if draw else _without_drawing():
-        return _build(run)
-
-
-def _build(run: str) -> str:
     from lib import cells, join
     from lib.files import read_optional
 
@@ -89,6 +98,6 @@ def _build(run: str) -> str:
     ready = {}
     for source in report.notebooks():
         ready[source] = folder / "notebooks" / source.name
-        nbformat.write(execute(source, run), ready[source])
+        nbformat.write(execute(source, run, draw), ready[source])
     join.write(run, folder, ready, [], read_optional(run_dir / "manifest.json"))
     return (folder / "report.md").read_text()

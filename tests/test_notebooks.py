@@ -1,13 +1,15 @@
-"""Each notebook runs by papermill on the committed fixture, and its checked cell shows the fixture's own numbers."""
+"""Each notebook runs on the committed fixture, and its checked cell shows the fixture's own numbers."""
 
 import io
+import re
+import shutil
 
+import in_process
 import nbformat
 import pandas as pd
-import papermill
 import pytest
 
-from lib import cells, paths, report
+from lib import cells, paths, refresh, report
 
 FIXTURE = paths.RUNS / "fixture"
 NOTEBOOKS = report.notebooks()
@@ -28,11 +30,8 @@ def ok():
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
-def test_runs_on_the_fixture(source, tmp_path, ok):
-    done = papermill.execute_notebook(
-        str(source), str(tmp_path / source.name), parameters={"run": "fixture"}, cwd=str(paths.NOTEBOOKS),
-        progress_bar=False,
-    )  # fmt: skip
+def test_runs_on_the_fixture(source, ok):
+    done = in_process.execute(source, "fixture", draw=False)
     text = "".join(out.get("text", "") for out in checked_cell(done).outputs)
     if source.stem[:2] in {"10", "11", "12", "13"}:
         table = pd.read_csv(io.StringIO(text), na_values="missing")
@@ -51,7 +50,9 @@ def test_the_fixture_has_both_backends_and_a_refused_model(ok):
     assert set(ok["backend"]) == {"llama.cpp", "mlx-lm"}
     refused = rows[rows["state"] == "failed"]
     assert set(refused["model"]) == {"tiny-smallthinker"} and refused["unsupported"].all()
-    assert (ok["osl"] == ok["gen"]).all()
+    short = ok[ok["osl"] < ok["gen"]]
+    assert short[["backend", "model", "ctx", "gen"]].values.tolist() == [["mlx-lm", "tiny-granite4-h", 128, 48]]
+    assert (ok["osl"] <= ok["gen"]).all()
     assert (rows["power_basis"] == "modelled").all()
 
 
@@ -88,5 +89,22 @@ def test_committed_outputs_are_whole_and_in_order(source):
 def test_every_notebook_of_the_report_order_is_there():
     from lib.join import ORDER
 
-    names = {p.stem for p in NOTEBOOKS}
-    assert names <= {name for name, _ in ORDER}
+    assert {p.stem for p in NOTEBOOKS} == {name for name, _ in ORDER}
+
+
+def test_the_example_report_is_joined_from_the_committed_notebooks(tmp_path):
+    """`make refresh` was run: what is committed under report/example is what the notebooks say."""
+    folder = paths.REPORTS / "example"
+    again = paths.REPORTS / f"test-{tmp_path.name}"
+    try:
+        refresh.example(again)
+        for name in ("report.md", "report.html"):
+            assert (again / name).read_text() == (folder / name).read_text(), "run 'make refresh'"
+            assert (folder / name).stat().st_size < 5e6
+    finally:
+        shutil.rmtree(again, ignore_errors=True)
+
+
+def test_the_readme_shows_figures_that_are_there():
+    shown = re.findall(r"!\[[^\]]+\]\((figures/fixture/[^)]+)\)", (paths.ROOT / "README.md").read_text())
+    assert len(shown) == 2 and all((paths.ROOT / path).exists() for path in shown)

@@ -65,7 +65,7 @@ RUNS = {
 
 
 def check(text):
-    """What holds of any report: each item once, shown or missing with a reason; sections in order; nothing unheard of."""
+    """What holds of any report: each item once, shown or missing with a reason; sections in order; no holes."""
     anchors = re.findall(r'<a id="((?:fig|table)-[^"]+)"></a>', text)
     assert sorted(anchors) == sorted(item.id for item in (*registry.FIGURES, *registry.TABLES))
     for item in (*registry.FIGURES, *registry.TABLES):

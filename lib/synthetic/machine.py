@@ -99,4 +99,6 @@ def residency_pct(served: Served, phase: str, ctx: int) -> float:
 def p_cluster(served: Served, ctx: int, gen: int) -> tuple[float, float]:
     """Clock (MHz) and residency (%) of the P-cluster while a request runs."""
     freq = served.p_freq_MHz + 90.0 * (1 - along(ctx)) * (1 if served.p_freq_MHz > 4020 else -0.6)
-    return freq, served.p_short_pct + (95.5 - served.p_short_pct) * along(ctx) + 5.4 * (1 - gen / 1024) * along(ctx) ** 2
+    return freq, served.p_short_pct + (95.5 - served.p_short_pct) * along(ctx) + 5.4 * (1 - gen / 1024) * along(
+        ctx
+    ) ** 2

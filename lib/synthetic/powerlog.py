@@ -20,12 +20,34 @@ from lib.synthetic.timeline import LEAD_S, TAIL_S, Timeline
 
 ACHIEVED, JITTER_MS, DRIFT_PPM = 1.128, 0.35, 18.0
 """Achieved over asked interval, its spread, and how fast the log's clock runs against the wall clock."""
-NOISE, BETWEEN_W, CPU_SHARE = 0.015, 5.0, 0.12
+NOISE, BETWEEN_W, CPU_SHARE = 0.01, 5.0, 0.12
 WARM_W, WARM_S, COOLED_S = 0.92, 30.0, 60.0
 """After a server's start power lies WARM_W above the steady state for WARM_S, and is back at COOLED_S."""
 ZONE_S = 19_800
 BOOST_MHZ = 1578
-P_STATES = (912, 1260, 1512, 1800, 2088, 2352, 2616, 2868, 3096, 3300, 3468, 3624, 3756, 3876, 3936, 3984, 4044, 4104, 4416, 4464)
+DAYS, MONTHS = "MonTueWedThuFriSatSun", "JanFebMarAprMayJunJulAugSepOctNovDec"
+P_STATES = (
+    912,
+    1260,
+    1512,
+    1800,
+    2088,
+    2352,
+    2616,
+    2868,
+    3096,
+    3300,
+    3468,
+    3624,
+    3756,
+    3876,
+    3936,
+    3984,
+    4044,
+    4104,
+    4416,
+    4464,
+)
 E_STATES = (900, 1080, 1476, 1860, 2172, 2496, 2808, 2892)
 GPU_STATES = (338, 618, 796, 924, 952, 1056, 1062, 1182, 1182, 1312, 1242, 1380, 1326, 1470, 1578)
 HEADER = """Machine model: Mac16,10
@@ -106,7 +128,7 @@ def write(
 
 
 def _samples(timeline: Timeline, interval_ms: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the samples (s of the timeline, the first value is where sampling begins) and their elapsed fields, ms."""
+    """Ends of the samples (s of the timeline, first of all where sampling begins) and their elapsed fields, ms."""
     span_s = timeline.end_s[-1] + TAIL_S
     step_ms = ACHIEVED * interval_ms
     n = int(1000 * (span_s + LEAD_S / 2) / step_ms) + 1
@@ -125,7 +147,12 @@ def _mean(values: np.ndarray, timeline: Timeline, ends_s: np.ndarray) -> np.ndar
 
 
 def _columns(
-    level: Levels, timeline: Timeline, ends_s: np.ndarray, elapsed_ms: np.ndarray, age_s: float, rng: np.random.Generator
+    level: Levels,
+    timeline: Timeline,
+    ends_s: np.ndarray,
+    elapsed_ms: np.ndarray,
+    age_s: float,
+    rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """What each block prints."""
     n = len(elapsed_ms)
@@ -176,7 +203,7 @@ def _block(
 def _date(stamp: int) -> str:
     """As powermetrics writes it, whatever the locale: the day padded with a blank."""
     t = time.gmtime(stamp + ZONE_S)
-    day, month = "Mon Tue Wed Thu Fri Sat Sun".split()[t.tm_wday], "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()[t.tm_mon - 1]
+    day, month = DAYS[3 * t.tm_wday :][:3], MONTHS[3 * t.tm_mon - 3 :][:3]
     return f"{day} {month} {t.tm_mday:2d} {t.tm_hour:02d}:{t.tm_min:02d}:{t.tm_sec:02d} {t.tm_year}"
 
 
@@ -190,7 +217,8 @@ def _states(states: tuple[int, ...], at_MHz: int, active_pct: int) -> str:
 @lru_cache(maxsize=65536)
 def _cores(first: int, count: int, at_MHz: int, active_pct: int, states: tuple[int, ...]) -> str:
     return "".join(
-        f"CPU {n} frequency: {at_MHz} MHz\nCPU {n} active residency: {active_pct:6.2f}% ({_states(states, at_MHz, active_pct)})\n"
+        f"CPU {n} frequency: {at_MHz} MHz\n"
+        f"CPU {n} active residency: {active_pct:6.2f}% ({_states(states, at_MHz, active_pct)})\n"
         f"CPU {n} idle residency: {100 - active_pct:6.2f}%\n"
         for n in range(first, first + count)
     )

@@ -42,7 +42,8 @@ def _record(cell: Cell, timeline: Timeline, n: int) -> dict:
     beyond = {
         "written_by": NOTE, "token_source": "usage", "cached_tokens": 0, "prompt_sha256": prompt,
         "finish_reason": "length" if timeline.osl[n] == cell.gen else "stop", "censored": False,
-        "target_isl": cell.ctx, "target_osl": cell.gen, "wall_s": (end - start) / 1e9, "monotonic_s": (end - start) / 1e9,
+        "target_isl": cell.ctx, "target_osl": cell.gen,
+        "wall_s": (end - start) / 1e9, "monotonic_s": (end - start) / 1e9,
     }  # fmt: skip
     return {"metadata": metadata, "metrics": _metrics(cell, timeline, n), "tinymoe": beyond}
 
@@ -55,7 +56,8 @@ def _metrics(cell: Cell, timeline: Timeline, n: int) -> dict:
         "request_latency": (1000 * latency_s, _MS), "time_to_first_token": (1000 * ttft_s, _MS),
         "time_to_first_output_token": (1000 * ttft_s, _MS), "time_to_second_token": (1000 * step_s, _MS),
         "inter_token_latency": (1000 * step_s, _MS), "decode_duration": (1000 * (latency_s - ttft_s), _MS),
-        "output_token_throughput_per_user": (1 / step_s, _RATE), "prefill_throughput_per_user": (cell.ctx / ttft_s, _RATE),
+        "output_token_throughput_per_user": (1 / step_s, _RATE),
+        "prefill_throughput_per_user": (cell.ctx / ttft_s, _RATE),
         "e2e_output_token_throughput": (osl / latency_s, _RATE),
         "input_sequence_length": (cell.ctx, _TOKENS), "output_sequence_length": (osl, _TOKENS),
         "output_token_count": (osl, _TOKENS), "reasoning_token_count": (0, _TOKENS),
@@ -76,5 +78,11 @@ def _summary(records: list[dict]) -> dict:
 def _statistics(tag: str, unit: str, records: list[dict]) -> dict:
     x = np.array([record["metrics"][tag]["value"] for record in records], float)
     ranks = {f"p{q}": float(v) for q, v in zip(_PERCENTILES, np.percentile(x, _PERCENTILES), strict=True)}
-    whole = {"min": float(x.min()), "max": float(x.max()), "std": float(x.std()), "count": len(x), "sum": float(x.sum())}
+    whole = {
+        "min": float(x.min()),
+        "max": float(x.max()),
+        "std": float(x.std()),
+        "count": len(x),
+        "sum": float(x.sum()),
+    }
     return {"unit": unit, "avg": float(x.mean())} | ranks | whole

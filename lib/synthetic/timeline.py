@@ -61,4 +61,5 @@ def _lengths(wanted: float, gen: int, spread: np.ndarray) -> np.ndarray:
     """Tokens written: exactly `gen`, or whole numbers around `wanted` whose median is as near to it as they can be."""
     if wanted >= gen:
         return np.full(len(spread), gen)
-    return np.clip(np.floor(wanted + 0.1 * wanted * spread + 0.5), 2, gen)
+    deviation = min(0.1 * wanted, (gen - wanted) / 3)  # so that hardly any is cut at `gen`, which would move the median
+    return np.clip(np.floor(wanted + deviation * spread + 0.5), 2, gen)

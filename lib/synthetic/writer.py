@@ -17,7 +17,6 @@ import numpy as np
 from rich.console import Console
 
 from lib import ledger, models
-from lib.estimate import clock
 from lib.files import TinymoeError, free_MB, write_json
 from lib.paths import cell_folder, relative, server_folder
 from lib.plan import Cell, Plan, selected
@@ -74,7 +73,7 @@ def _served(cell: Cell) -> Served:
 
 
 def _begins(plan: Plan) -> dict[Cell, tuple[int, float]]:
-    """When each cell of the plan begins (epoch ns), and how old its server is then (s); the same whatever is written."""
+    """When each cell of the plan begins (epoch ns), and how old its server is then (s); whatever is written."""
     begins, at_s = {}, 0.0
     for backend, model in plan.servers():
         at_s += LOADING_S
@@ -101,7 +100,7 @@ def _size_MB(plan: Plan, cell: Cell) -> float:
 def _check_space(run_dir: Path, need_MB: float) -> None:
     have_MB = free_MB(run_dir)
     if have_MB < 1.1 * need_MB:
-        raise TinymoeError(f"{relative(run_dir)}: {have_MB:.0f} MB free, about {need_MB:.0f} MB needed; free some space")
+        raise TinymoeError(f"{relative(run_dir)}: {have_MB:.0f} MB free, {need_MB:.0f} MB needed; free some space")
 
 
 def _write_all(plan: Plan, run_dir: Path, todo: list[Cell], begins: dict, console: Console) -> None:

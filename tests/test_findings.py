@@ -1,0 +1,240 @@
+"""What is said of a run changes with its data: each finding on small frames whose answer is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import findings, prose
+
+LLAMA, MLX = findings.PAIR
+
+
+def line(model, values, backend=LLAMA, gen=64, name="output_tok_s", ctxs=(256, 4096, 30720), **more):
+    """One line of cells: a value at each prompt length."""
+    return pd.DataFrame(
+        {"backend": backend, "model": model, "gen": gen, "ctx": ctxs[: len(values)], name: values, **more}
+    )
+
+
+def cells(*lines):
+    return pd.concat(lines, ignore_index=True)
+
+
+SMALL = line("smallthinker-4b-a0.6b", [126.42, 90.0, 55.04])
+LARGE = line("lfm2.5-8b-a1b", [83.0, 80.0, 63.73])
+
+
+# --- retention ---
+
+
+def test_retention_is_long_over_short_at_the_longest_generation():
+    kept = findings.retention(cells(SMALL, LARGE, line("granite4-h-tiny", [50.0, 49.0, 45.0], gen=32)))
+    assert list(kept["model"]) == ["lfm2.5-8b-a1b", "smallthinker-4b-a0.6b"], "the shorter generation has no row"
+    assert kept["retention_pct"].round(1).tolist() == [76.8, 43.5]
+    assert (kept["short_ctx"] == 256).all() and (kept["long_ctx"] == 30720).all()
+
+
+def test_retention_of_a_line_without_an_end_has_no_row():
+    kept = findings.retention(cells(SMALL, line("lfm2.5-8b-a1b", [83.0, 80.0])))
+    assert list(kept["model"]) == ["smallthinker-4b-a0.6b"]
+    assert findings.retention(line("a", [1.0])).empty and findings.retention(SMALL.head(0)).empty
+
+
+# --- crossovers ---
+
+
+def test_a_crossing_is_found_between_the_lengths_where_the_lead_changes():
+    found = findings.crossovers(cells(SMALL, LARGE), "output_tok_s")
+    assert len(found) == 1
+    row = found.iloc[0]
+    assert (row["overtaking"], row["overtaken"]) == ("lfm2.5-8b-a1b", "smallthinker-4b-a0.6b")
+    assert (row["low_ctx"], row["high_ctx"]) == (4096, 30720)
+    assert row["low_gap_pct"] == pytest.approx(-11.11, abs=0.01) and row["high_gap_pct"] == pytest.approx(
+        15.79, abs=0.01
+    )
+
+
+def test_lengths_where_two_models_are_close_are_passed_over():
+    close = cells(line("a", [100.0, 81.0, 60.0]), line("b", [90.0, 80.0, 70.0]))
+    row = findings.crossovers(close, "output_tok_s").iloc[0]
+    assert (row["overtaking"], row["low_ctx"], row["high_ctx"]) == ("b", 256, 30720)
+    within = cells(line("a", [100.0, 100.0, 100.0]), line("b", [101.0, 100.0, 99.0]))
+    assert findings.crossovers(within, "output_tok_s").empty, "less than two per cent is no lead"
+
+
+def test_where_less_is_better_the_one_that_gets_smaller_overtakes():
+    found = findings.crossovers(
+        cells(line("a", [10.0, 20.0], name="ttft_ms"), line("b", [20.0, 10.0], name="ttft_ms")), "ttft_ms"
+    )
+    assert list(found["overtaking"]) == ["b"]
+
+
+def test_the_sentence_of_the_ranking_follows_the_data():
+    def said(frame):
+        leaders, crossed = findings.leaders(frame, "output_tok_s"), findings.crossovers(frame, "output_tok_s")
+        return prose.by_context(frame, leaders, crossed, LLAMA)
+
+    text = said(cells(SMALL, LARGE))
+    assert "smallthinker-4b-a0.6b leads at 256 with 126.42 tok/s and keeps 43.5 % of that at 30720" in text
+    assert text.endswith("lfm2.5-8b-a1b leads with 63.73 tok/s.")
+    always = said(cells(SMALL.assign(output_tok_s=SMALL["output_tok_s"] * 2), LARGE))
+    assert always == "Under llama.cpp at gen 64, smallthinker-4b-a0.6b is the fastest model at every prompt length."
+    narrow = said(cells(line("a", [100.0, 90.0, 80.0]), line("b", [90.0, 85.0, 80.5])))
+    assert "neither clearly gives way" in narrow
+    assert said(SMALL) == "" and said(cells(SMALL.head(1), LARGE.head(1))) == ""
+
+
+# --- along a line ---
+
+
+def test_peaks_inside_and_at_the_ends():
+    found = findings.peaks(cells(line("a", [1.0, 3.0, 2.0]), line("b", [3.0, 2.0, 1.0])), "output_tok_s")
+    assert found.set_index("model")["inside"].to_dict() == {"a": True, "b": False}
+    assert found.set_index("model").loc["a", ["best_ctx", "worst_ctx"]].tolist() == [4096, 256]
+    assert findings.peaks(line("a", [1.0, 2.0]), "output_tok_s").empty
+    said = prose.peaking(found, "output_tok_s")
+    assert (
+        said
+        == "Output rate: 1 line of 2 is best inside the sweep, at a prompt of 4096 tokens; 1 is worst at 256 tokens."
+    )
+
+
+def test_spread_over_generation_lengths():
+    frame = cells(line("a", [100.0], gen=32), line("a", [101.0], gen=64), line("b", [5.0], gen=32))
+    found = findings.gen_spread_pct(frame, "output_tok_s")
+    assert found["model"].tolist() == ["a"] and found["spread_pct"].iloc[0] == pytest.approx(100 / 100.5)
+
+
+# --- backends ---
+
+
+def both(*ratios, model="granite4-h-tiny", gen=64):
+    return cells(line(model, [50.0] * len(ratios), gen=gen), line(model, [50.0 * r for r in ratios], MLX, gen=gen))
+
+
+def test_only_shared_cells_are_compared():
+    frame = cells(both(1.4, 1.3), line("smallthinker-4b-a0.6b", [120.0]))
+    head = findings.head_to_head(frame, "output_tok_s")
+    assert head["ratio"].tolist() == pytest.approx([1.4, 1.3]) and findings.shared(frame) == ["granite4-h-tiny"]
+    assert findings.head_to_head(SMALL, "output_tok_s").empty
+
+
+def test_wins_and_the_sentence_change_with_the_data():
+    frame = cells(both(1.4, 1.3), both(0.9, 1.1, 0.8, model="trinity-nano"))
+    table = findings.wins(findings.head_to_head(frame, "output_tok_s"), "output_tok_s")
+    assert table.set_index("model")[MLX].to_dict() == {"trinity-nano": 1, "granite4-h-tiny": 2}
+    assert findings.winners(table) == {LLAMA, MLX}
+    said = prose.verdict(table, "output_tok_s")
+    assert "trinity-nano is ahead under llama.cpp in 2 of 3" in said
+    assert "granite4-h-tiny is ahead under MLX-LM in all of 2" in said
+    assert findings.winners(findings.wins(findings.head_to_head(both(1.4), "output_tok_s"), "output_tok_s")) == {MLX}
+    low = findings.wins(findings.head_to_head(both(0.9).rename(columns={"output_tok_s": "rl_ms"}), "rl_ms"), "rl_ms")
+    assert low[MLX].tolist() == [1], "less latency wins"
+
+
+def test_the_interval_of_a_ratio_covers_it():
+    rng = np.random.default_rng(1)
+    sent = pd.concat([
+        pd.DataFrame({
+            "backend": b, "model": "granite4-h-tiny", "ctx": 256, "gen": 64, "phase": "profiling", "error": None,
+            "x": level + rng.normal(0, 1, 20),
+        })
+        for b, level in ((LLAMA, 50.0), (MLX, 70.0))
+    ])  # fmt: skip
+    found = findings.ratio_intervals(sent, findings.head_to_head(both(1.4), "output_tok_s"), "x").iloc[0]
+    assert 1.3 < found["low"] < 1.4 < found["high"] < 1.5
+    one = findings.ratio_intervals(
+        sent.groupby("backend").head(1), findings.head_to_head(both(1.4), "output_tok_s"), "x"
+    )
+    assert one[["low", "high"]].isna().all(axis=None)
+
+
+# --- recommendations ---
+
+
+def sweep(**models):
+    """Cells of two prompt lengths: output_tok_s, rl_ms, total_J and peak_ram_MB of each model are its one number."""
+    rows = [
+        line(
+            name,
+            [v, v],
+            output_tok_s=[v, v],
+            name="rl_ms",
+            ctxs=(256, 30720),
+            osl_mismatch_pct=0.0,
+            total_J=v,
+            peak_ram_MB=v,
+        )
+        for name, v in models.items()
+    ]
+    return cells(*rows)
+
+
+def pick(frame, case):
+    found = findings.recommendations(frame)
+    return found[found["use_case"] == case].iloc[0]
+
+
+def test_the_best_is_recommended_with_runner_up_and_margin():
+    frame = sweep(a=100.0, b=80.0, c=50.0)
+    speed = pick(frame, "Short prompts, speed")
+    assert (speed["model"], speed["next_model"], speed["score"]) == ("a", "b", pytest.approx(100))
+    assert speed["margin_pct"] == pytest.approx(20) and speed["cells"] == 1
+    energy = pick(frame, "Energy or battery")
+    assert (energy["model"], energy["margin_pct"]) == ("c", pytest.approx(60))
+    assert pick(sweep(a=10.0), "Smallest memory")["next_model"] == ""
+
+
+def test_answers_cut_short_do_not_win_on_latency_or_energy():
+    frame = sweep(a=100.0, b=80.0)
+    frame.loc[frame["model"] == "b", "osl_mismatch_pct"] = -70.0
+    assert pick(frame, "Energy or battery")["model"] == "a"
+    assert pick(frame, "Energy or battery")["left_out"] == [(LLAMA, "b")]
+    assert pick(frame, "Smallest memory")["model"] == "b", "memory has nothing to do with it"
+
+
+def test_a_candidate_left_out_that_wins_where_it_can_be_compared_contests():
+    frame = cells(*(line(m, [v] * 3, name="total_J", osl_mismatch_pct=0.0, output_tok_s=1.0, rl_ms=1.0, peak_ram_MB=1.0)
+                    for m, v in (("a", 10.0), ("b", 5.0))))  # fmt: skip
+    frame.loc[(frame["model"] == "b") & (frame["ctx"] > 256), "total_J"] = np.nan
+    found = pick(frame, "Energy or battery")
+    assert found["model"] == "a" and found["contested_by"] == [(LLAMA, "b")]
+    frame["total_J"] = frame["total_J"].where(frame["model"] == "a", 20.0)
+    frame.loc[(frame["model"] == "b") & (frame["ctx"] > 256), "total_J"] = np.nan
+    assert pick(frame, "Energy or battery")["contested_by"] == []
+
+
+def test_without_a_metric_there_is_no_recommendation():
+    frame = sweep(a=100.0).assign(total_J=np.nan)
+    assert "Energy or battery" not in set(findings.recommendations(frame)["use_case"])
+
+
+# --- others ---
+
+
+def test_why_the_most_efficient_is():
+    def said(rate, power):
+        frame = pd.DataFrame({
+            "backend": LLAMA, "model": ["a", "b"], "output_tok_s": rate, "decode_power_W": power,
+            "output_tok_J": np.divide(rate, power),
+        })  # fmt: skip
+        return prose.why_efficient(frame, "here")
+
+    cooler = said([61.08, 63.73], [13.04, 14.01])
+    assert "a under llama.cpp is more efficient than b here because it draws less power in decode (13.04 W" in cooler
+    assert "because it is faster (70.00 tok/s against 60.00 tok/s) and draws less" in said([70.0, 60.0], [10.0, 11.0])
+    assert said([70.0, np.nan], [10.0, 11.0]) == ""
+
+
+def test_slowdown_needs_six_requests_and_compares_thirds():
+    sent = pd.DataFrame({
+        "backend": LLAMA, "model": "a", "ctx": 256, "gen": 64, "phase": "profiling", "error": None,
+        "start_ns": range(6), "itl_ms": [10.0, 10.0, 11.0, 11.0, 12.0, 12.0],
+    })  # fmt: skip
+    assert findings.slowdown_pct(sent)["slowdown_pct"].tolist() == pytest.approx([20.0])
+    assert findings.slowdown_pct(sent.head(5)).empty
+
+
+def test_what_an_output_token_costs():
+    frame = pd.DataFrame({"output_tok_J": [5.0, np.nan], "prefill_tok_J": [50.0, 40.0]})
+    assert findings.cost_ratio(frame).tolist() == [10.0]
