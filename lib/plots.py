@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from lib import metrics, style
 from lib.legends import NOT_FROM_ZERO, hatch_handle, legend, place_legend
@@ -84,7 +84,7 @@ def _scale(ax: Axes, largest: float, log: bool, zoom: bool) -> None:
         low, high = ax.get_ylim()
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.yaxis.set_minor_locator(NullLocator())
     elif not zoom:
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * largest) if largest > 0 else None)
 

@@ -71,9 +71,9 @@ def test_output_lengths_name_who_is_far_off(cells):
 
 
 def test_phase_power_has_a_panel_a_model_and_gen_and_four_bars_a_length(cells):
-    figure = appendix_plots.phase_power(cells)
+    figure = appendix_plots.phase_power(cells[cells["model"].isin(("lfm2.5-8b-a1b", "smallthinker-4b-a0.6b"))])
     readable(figure)
-    assert len(figure.axes) == 18 and len({ax.get_ylim() for ax in figure.axes}) == 1
+    assert len(figure.axes) == 6 and len({ax.get_ylim() for ax in figure.axes}) == 1
     assert legend_texts(figure) == ["llama.cpp, prefill", "llama.cpp, decode", "MLX-LM, prefill", "MLX-LM, decode"]
     bars = figure.axes[0].patches
     assert len(bars) == 24 and sum(bool(b.get_hatch()) for b in bars) == 12
@@ -103,15 +103,15 @@ def test_heat_maps_share_one_scale_centred_on_nothing(cells):
     assert reach == pytest.approx(70.0)
     assert appendix_plots.reach_of(cells.assign(osl_mismatch_pct=0.1), "osl_mismatch_pct") == 5.0
     assert appendix_plots.reach_of(cells.assign(osl_mismatch_pct=np.nan), "osl_mismatch_pct") == 5.0
-    scales = set()
+    scales, cells = set(), cells[cells["gen"] != 512]
     for backend, rows in (("llama.cpp", 6), ("mlx-lm", 3)):
         figure = appendix_plots.heat(cells[cells["backend"] == backend], "osl_mismatch_pct", reach)
         figure.draw_without_rendering()
         maps = [ax for ax in figure.axes if ax.get_title(loc="left")]
-        assert len(maps) == 3 and all(len(ax.texts) == 6 * rows for ax in maps)
+        assert len(maps) == 2 and all(len(ax.texts) == 6 * rows for ax in maps)
         no_overlap([t for ax in maps for t in ax.texts])
         norm = maps[0].collections[0].norm
         scales.add((norm.vmin, norm.vcenter, norm.vmax))
     assert scales == {(-reach, 0.0, reach)}
-    assert "−70.0" in [t.get_text() for t in maps[2].texts]
+    assert "−70.0" in [t.get_text() for t in maps[1].texts]
     assert [t.get_text() for t in maps[0].texts].count("–") == 1, "the cell that was not measured"
