@@ -49,6 +49,17 @@ def by_length(cells: pd.DataFrame) -> str:
     return f"P-cluster residency is {' and '.join(parts)}."
 
 
+def saturated(cells: pd.DataFrame) -> str:
+    """How busy the P-cluster and the GPU are at the longest prompt, over the whole cell."""
+    known = cells.dropna(subset=["p_active_pct", "gpu_active_pct"])
+    if known.empty:
+        return ""
+    ctx = known["ctx"].max()
+    own = known[known["ctx"] == ctx]
+    cluster, gpu = span(own["p_active_pct"], "p_active_pct"), span(own["gpu_active_pct"], "gpu_active_pct")
+    return f"At prompt {ctx} the P-cluster is active for {cluster} of the time, the GPU for {gpu}."
+
+
 def clock_spread(cells: pd.DataFrame) -> str:
     """Lowest and highest P-cluster clock of any cell, and the largest difference between its phases."""
     known = cells["p_freq_MHz"].dropna()

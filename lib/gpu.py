@@ -22,6 +22,8 @@ _PEAK_SHARE, _VALLEY_SHARE = 0.15, 0.5
 _NEAR_MHZ, _NEAR_SHARE = 15.0, 0.8
 # Fewer active samples than this say nothing of states.
 _ENOUGH = 100
+HAND_OFF_S = 0.5
+"""A clock's peak this near to the first token, s, comes at the hand-off from prefill to decode."""
 CLOCKS = ["gpu_prefill_freq_MHz", "gpu_decode_freq_MHz"]
 RESIDENCIES = ["gpu_prefill_active_pct", "gpu_decode_active_pct"]
 
@@ -263,3 +265,20 @@ def band(cells: pd.DataFrame) -> str:
     factors = [number(values.max() / values.min()) for values in (clock, rate)]
     what = f"Mean clocks in decode are {between(clock, 0, 'MHz')}, a factor of {factors[0]}"
     return f"{what}; output rates span a factor of {factors[1]}."
+
+
+def hand_off(samples: pd.DataFrame, requests: pd.DataFrame) -> str:
+    """In how many requests of one cell the highest clock comes at the hand-off from prefill to decode."""
+    time_s, clock = samples["time_s"].to_numpy(), samples["gpu_freq_MHz"].to_numpy()
+    near = count = 0
+    for request in requests.itertuples():
+        own = (time_s >= request.start_ns / 1e9) & (time_s <= request.end_ns / 1e9) & (clock > 0)
+        if own.sum() < 10 or np.ptp(clock[own]) == 0:
+            continue
+        first_token_s = request.start_ns / 1e9 + request.ttft_ms / 1000
+        highest_s = time_s[own][clock[own] == clock[own].max()]
+        count, near = count + 1, near + bool(np.abs(highest_s - first_token_s).min() <= HAND_OFF_S)
+    if not count:
+        return ""
+    where = of_all(near, count, "request")
+    return f"The highest clock of a request comes within {HAND_OFF_S:g} s of its first token in {where}."

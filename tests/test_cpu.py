@@ -28,6 +28,11 @@ def test_the_busier_cluster_and_residency_by_length(cells):
     assert "2.5 % to 96.0 % at prompt 30720" in cpu.by_length(cells) or "2.5 to 96.0 %" in cpu.by_length(cells)
 
 
+def test_cluster_and_gpu_at_the_longest_prompt(cells):
+    assert cpu.saturated(cells) == "At prompt 30720 the P-cluster is active for 96.0 % of the time, the GPU for 99.0 %."
+    assert cpu.saturated(cells.assign(gpu_active_pct=np.nan)) == ""
+
+
 def test_the_clocks_spread_and_its_phases(cells):
     assert cpu.clock_spread(cells) == (
         "The mean P-cluster clock is 3980 to 4000 MHz over 152 cells, a spread of 0.5 %; prefill and decode are at "

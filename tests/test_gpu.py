@@ -118,6 +118,16 @@ def test_one_cell_over_time():
     assert gpu.ramp(samples.iloc[:0], requests) == gpu.between_requests(samples.iloc[:0]) == ""
 
 
+def test_where_in_a_request_the_clock_is_highest():
+    samples, requests = trace()
+    assert "in all 2 requests" in gpu.hand_off(samples, requests), "all of decode is at the highest clock"
+    late = samples.assign(gpu_freq_MHz=np.where(samples.index == 290, 1578.0, samples["gpu_freq_MHz"]))
+    assert gpu.hand_off(late, requests) == (
+        "The highest clock of a request comes within 0.5 s of its first token in 1 of 2 requests."
+    )
+    assert gpu.hand_off(samples.iloc[:0], requests) == ""
+
+
 def test_where_samples_gather():
     samples, _ = trace()
     assert gpu.gathered(samples) == (
