@@ -112,7 +112,10 @@ def _ends(lines: pd.DataFrame) -> list[str]:
     start = lines["from_ctx"]
     flat, late, lost = start == lines["first_ctx"], start == lines["last_ctx"], start.isna()
     kinds = {"at every prompt length for": flat}
-    kinds |= {f"from prompt {c:.0f} on for": start == c for c in sorted(start[~flat & ~late & ~lost].unique())}
+    kinds |= {
+        f"from prompt {c:.0f} on for": (start == c) & ~flat & ~late
+        for c in sorted(start[~flat & ~late & ~lost].unique())
+    }
     kinds |= {"only at the longest prompt for": late & ~flat}
     kinds |= {
         f"at prompt {c}, but not from any longer one on, for": lost & (lines["max_ctx"] == c)

@@ -79,6 +79,8 @@ def test_growth_ends_where_all_longer_prompts_are_level(cells):
     said = rss.plateaus(early_peak)[1]
     assert "at prompt 256, but not from any longer one on, for every model" in said
     assert rss.plateaus(cells[cells["ctx"] == 256]) == []
+    shorter = cells[~((cells["model"] == "gemma4-e4b") & (cells["ctx"] < 1024))]
+    assert rss.plateaus(shorter)[0].count("gemma4-e4b") == 1, "level from its own first length on"
     one = cells.assign(peak_ram_MB=np.where(cells["model"] == "gemma4-e2b", 5.0, cells["peak_ram_MB"]))
     assert "at every prompt length for gemma4-e2b; from prompt 1024 on for lfm2.5-8b-a1b," in rss.plateaus(one)[0]
 
