@@ -120,6 +120,17 @@ class Plan(_Strict):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _skip_leaves_some_out_and_some_in(self) -> Plan:
+        grid = [Cell(*parts) for parts in itertools.product(self.backends, self.models, self.prompts, self.gens)]
+        for entry in self.skip:
+            if not any(entry.covers(cell) for cell in grid):
+                lengths = "".join(f" {name} {n}" for name, n in (("ctx", entry.ctx), ("gen", entry.gen)) if n)
+                raise ValueError(f"skip: {entry.backend} {entry.model}{lengths} is no cell of the plan")
+        if not self.servers():
+            raise ValueError("skip: leaves no cell to run")
+        return self
+
     @property
     def ctx_size(self) -> int:
         """Context that a server needs for every cell of the plan, in tokens, rounded up to 256."""

@@ -51,9 +51,32 @@ def test_ctx_size_holds_the_longest_cell_and_the_template(tmp_path):
     assert plan.load(write(tmp_path, BASE)).ctx_size == 1024  # 512 + 64 + 256, up to a multiple of 256
 
 
+SKIP = "skip:\n  - {backend: mlx-lm, model: tiny-trinity, reason: not published%s}\n"
+
+
+def test_skipped_cells_are_not_in_the_plan(tmp_path):
+    one = plan.load(write(tmp_path, BASE + SKIP % ", ctx: 128, gen: 32"))
+    assert {(c.ctx, c.gen) for c in one.cells("mlx-lm", "tiny-trinity")} == {(128, 64), (512, 32), (512, 64)}
+    assert len(one.cells("llama.cpp", "tiny-trinity")) == 4 and len(list(plan.selected(one))) == 15
+    length = plan.load(write(tmp_path, BASE + SKIP % ", gen: 64"))
+    assert {c.gen for c in length.cells("mlx-lm", "tiny-trinity")} == {32}
+    model = plan.load(write(tmp_path, BASE + SKIP % ""))
+    assert ("mlx-lm", "tiny-trinity") not in model.servers() and len(list(plan.selected(model))) == 12
+
+
+def test_what_is_skipped_does_not_change_the_hash_of_the_others(tmp_path):
+    whole, less = (plan.load(write(tmp_path, BASE + more)) for more in ("", SKIP % ""))
+    cell = whole.cells("llama.cpp", "tiny-lfm2.5")[0]
+    assert whole.cell_hash(cell) == less.cell_hash(cell)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (BASE + SKIP % ", ctx: 99", "skip: mlx-lm tiny-trinity ctx 99 is no cell of the plan"),
+        (BASE + SKIP.replace("tiny-trinity", "tiny") % "", "skip: mlx-lm tiny is no cell of the plan"),
+        (BASE + SKIP % ", prompt: 3", "unknown key 'skip.0.prompt'"),
+        (BASE.replace("llama.cpp, ", "").replace(", tiny-lfm2.5", "") + SKIP % "", "skip: leaves no cell to run"),
         (BASE + "promts: [1]\n", "unknown key 'promts' (did you mean 'prompts'?)"),
         (BASE.replace("requests: 5", "requests: many"), "requests: Input should be a valid integer, got 'many'"),
         (BASE.replace("requests: 5", "requests: 0"), "requests: Input should be greater than or equal to 1"),

@@ -6,10 +6,13 @@ aside, as in a measured sweep.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -110,12 +113,23 @@ def _write_all(plan: Plan, run_dir: Path, todo: list[Cell], begins: dict, consol
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "server.json", _server(plan, backend, model))
     first = {next(iter(plan.cells(*server))) for server in plan.servers()}
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), initializer=_end_with_parent) as pool:
         order = sorted(todo, key=lambda c: -_seconds(c, 1))
         jobs = [pool.submit(_write, plan, run_dir, c, *begins[c], c in first) for c in order]
         for number, _ in enumerate(_finished(pool, jobs), 1):
             if number % 20 == 0:
                 console.print(f"[{number}/{len(jobs)}] cells written", markup=False)
+
+
+def _end_with_parent() -> None:
+    """Let this worker end when its parent is killed: it would keep the run's lock and wait for work for ever."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _finished(pool: ProcessPoolExecutor, jobs: list) -> Iterator[None]:
@@ -124,6 +138,10 @@ def _finished(pool: ProcessPoolExecutor, jobs: list) -> Iterator[None]:
         for job in jobs:
             job.result()
             yield
+    except BrokenProcessPool:
+        raise TinymoeError(
+            "a process that wrote cells was killed, perhaps for want of memory; the same command goes on from here"
+        ) from None
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
