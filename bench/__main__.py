@@ -11,7 +11,7 @@ import sys
 
 from lib.paths import CACHE, relative
 
-PARTS = ("client", "observer", "report", "power", "cells")
+PARTS = ("client", "observer", "report", "power", "cells", "synthetic")
 
 
 def table(rows: list[dict]) -> str:

@@ -82,11 +82,12 @@ def test_more_requests_write_every_cell_again_and_keep_the_old_ones(scratch_run)
     assert len(settled(scratch_run)) == 35 and len(list(aside.rglob("cell.json"))) == 35
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_folder_that_cannot_be_written_is_one_line(scratch_run, capfd):
     folder = paths.run_folder(scratch_run)
     folder.mkdir(parents=True)
     folder.chmod(0o500)
+    if os.access(folder, os.W_OK):
+        pytest.skip("root writes everywhere")
     assert sweep.main(command(scratch_run)) == 1
     err = capfd.readouterr().err
     assert scratch_run in err and err.count("\n") == 1
