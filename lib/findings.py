@@ -19,7 +19,7 @@ CELL = ["ctx", "gen"]
 PAIR = ("llama.cpp", "mlx-lm")
 """The two backends that are compared, in the order of a ratio's denominator and numerator."""
 MISMATCH_PCT = 1.0
-"""Cells whose output is further than this from the length asked, in percent, are compared on no whole request."""
+"""Cells whose output is further than this from the length asked, in percent, are marked as no like-for-like."""
 TIE_PCT = 2.0
 """A lead below this, in percent, is called no lead."""
 
@@ -180,26 +180,34 @@ def ratio_intervals(requests: pd.DataFrame, head: pd.DataFrame, name: str) -> pd
 class UseCase:
     """A row of the table of recommendations: who is best by `metric` over the cells that `prompts` names.
 
-    `prompts` is short (the shorter half of the prompt lengths), long (the longest) or all; `whole` leaves out cells
-    whose output missed the length asked; `worst` compares each candidate's worst cell, not the mean of its cells.
+    `prompts` is short (the shorter half of the prompt lengths), long (the longest) or all; `worst` compares each
+    candidate's worst cell, not the mean of its cells.
     """
 
     title: str
     metric: str
     prompts: str
     rule: str
-    whole: bool = False
     worst: bool = False
 
 
 USE_CASES = (
     UseCase("Short prompts, speed", "output_tok_s", "short", "highest output rate"),
-    UseCase("Short prompts, answer soonest", "rl_ms", "short", "shortest request latency", whole=True),
+    UseCase("Short prompts, whole answer soonest", "asked_s", "short", "shortest latency at the length asked"),
     UseCase("Long documents, writing speed", "output_tok_s", "long", "highest output rate"),
-    UseCase("Long documents, answer soonest", "rl_ms", "long", "shortest request latency", whole=True),
-    UseCase("Energy or battery", "total_J", "all", "least energy of a whole request", whole=True),
+    UseCase("Long documents, whole answer soonest", "asked_s", "long", "shortest latency at the length asked"),
+    UseCase("Energy or battery", "asked_J", "all", "least energy at the length asked"),
     UseCase("Smallest memory", "peak_ram_MB", "all", "smallest peak memory in the worst cell", worst=True),
 )
+
+
+def of_the_length_asked(cells: pd.DataFrame) -> pd.DataFrame:
+    """`cells` with asked_s and asked_J: latency and energy of an answer of the length asked, at the measured pace.
+
+    They equal request latency and energy where the output has that length, and compare those that ended early fairly.
+    """
+    asked_s = (cells["ttft_ms"] + (cells["gen"] - 1) * cells["itl_ms"]) / 1000
+    return cells.assign(asked_s=asked_s, asked_J=cells["prefill_J"] + cells["gen"] * cells["mJ_per_output_tok"] / 1000)
 
 
 def recommendations(cells: pd.DataFrame) -> pd.DataFrame:
@@ -211,6 +219,7 @@ def recommendations(cells: pd.DataFrame) -> pd.DataFrame:
     then the table cannot recommend). The score is the geometric mean over the cells compared (or the worst cell's
     value). A use case without candidates has no row; one with a single candidate has no runner-up.
     """
+    cells = of_the_length_asked(cells)
     return pd.DataFrame([row for case in USE_CASES if (row := _recommend(cells, case))])
 
 
@@ -246,8 +255,6 @@ def _beats(table: pd.DataFrame, pair: tuple[str, str], winner: tuple[str, str], 
 def _candidates(cells: pd.DataFrame, case: UseCase) -> pd.DataFrame:
     """The cells of a use case that have a value, a column a cell, a row a backend and model."""
     known = cells[cells[case.metric].notna()]
-    if case.whole:
-        known = known[known["osl_mismatch_pct"].abs() <= MISMATCH_PCT]
     lengths = sorted(cells["ctx"].unique())
     wanted = {"short": lengths[: -(-len(lengths) // 2)], "long": lengths[-1:], "all": lengths}[case.prompts]
     known = known[known["ctx"].isin(wanted)]

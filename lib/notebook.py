@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib import cells as run_cells
-from lib import macs, models, style
+from lib import macs, metrics, models, style
 from lib.files import read_optional
 from lib.paths import run_folder
 
@@ -74,7 +74,7 @@ class Run:
         if name[:2] in ("p_", "e_") and (self.ok["power_source"] == "stand-in meter").all():
             return "this meter has no CPU cluster clocks"
         reasons = self.ok["power_reason"].replace("", pd.NA).dropna().unique()
-        return reasons[0] if len(reasons) else f"no cell has {name}"
+        return reasons[0] if len(reasons) else f"no cell has a value of {metrics.BY_NAME[name].title}"
 
     def medians(self, names: list[str]) -> pd.DataFrame:
         """Median over the usable cells of each backend and model, with the number of cells behind each row."""
@@ -119,6 +119,19 @@ def active_spread(names: list[str]) -> float | None:
     if len(known) < 2 or any(m is None or m.tiny for m in known):
         return None
     return max(m.active_B for m in known) / min(m.active_B for m in known)
+
+
+def planned(manifest: dict) -> int:
+    """How many cells the plan has, without those that it leaves out on purpose; 0 if the run has no plan."""
+    plan = manifest.get("plan") or {}
+    grid = itertools.product(*(plan.get(key, []) for key in ("backends", "models", "prompts", "gens")))
+    entries = plan.get("skip") or []
+    return sum(not any(_covers(entry, cell) for entry in entries) for cell in grid)
+
+
+def _covers(entry: dict, cell: tuple) -> bool:
+    keys = ("backend", "model", "ctx", "gen")
+    return all(entry.get(key) in (None, value) for key, value in zip(keys, cell, strict=True))
 
 
 def skipped(manifest: dict) -> list[str]:

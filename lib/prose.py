@@ -37,9 +37,15 @@ def listed(words: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
+LONG_MS = 10_000
+"""From here on a sentence says seconds instead of milliseconds."""
+
+
 def value(name: str, amount: float) -> str:
-    """An amount with the decimals and unit of its metric: 63.73 tok/s."""
+    """An amount with the decimals and unit of its metric: 63.73 tok/s; many milliseconds as seconds."""
     metric = metrics.BY_NAME[name]
+    if metric.unit == "ms" and amount >= LONG_MS:
+        return f"{number(float(amount) / 1000, 1)} s"
     return f"{number(float(amount), metric.digits)} {metric.unit}"
 
 
@@ -81,17 +87,19 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
 def trend(cells: pd.DataFrame, name: str) -> str:
     """How `name` moves with prompt length: lines that rise or fall at every step, counted. Empty with one length."""
     every = " at every step" if cells["ctx"].nunique() > 2 else ""
-    rising = falling = lines = 0
+    rising = falling = level = lines = 0
     for _, own in cells[cells[name].notna()].groupby(["backend", "model", "gen"]):
         steps = own.sort_values("ctx")[name].diff().dropna()
         if steps.empty:
             continue
-        lines, rising, falling = lines + 1, rising + bool((steps > 0).all()), falling + bool((steps < 0).all())
+        lines, level = lines + 1, level + bool((steps == 0).all())
+        rising, falling = rising + bool((steps > 0).all()), falling + bool((steps < 0).all())
     if not lines:
         return ""
-    mixed = lines - rising - falling
+    mixed = lines - rising - falling - level
     parts = [f"{falling} {'falls' if falling == 1 else 'fall'}{every}" if falling else ""]
     parts.append(f"{rising} {'rises' if rising == 1 else 'rise'}{every}" if rising else "")
+    parts.append(f"{level} {'stays' if level == 1 else 'stay'} level" if level else "")
     parts.append(f"{mixed} {'does' if mixed == 1 else 'do'} neither" if mixed else "")
     title = metrics.BY_NAME[name].title
     return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(p for p in parts if p)}."
@@ -121,7 +129,9 @@ def between(values: pd.Series, digits: int, unit: str) -> str:
 
 
 def span(values: pd.Series, name: str) -> str:
-    """`between` with the decimals and the unit of the metric `name`."""
+    """`between` with the decimals and the unit of the metric `name`; many milliseconds as seconds."""
+    if metrics.BY_NAME[name].unit == "ms" and values.max() >= LONG_MS:
+        return between(values / 1000, 1, "s")
     return between(values, metrics.BY_NAME[name].digits, metrics.BY_NAME[name].unit)
 
 

@@ -152,21 +152,10 @@ def test_the_interval_of_a_ratio_covers_it():
 # --- recommendations ---
 
 
-def sweep(**models):
-    """Cells of two prompt lengths: output_tok_s, rl_ms, total_J and peak_ram_MB of each model are its one number."""
-    rows = [
-        line(
-            name,
-            [v, v],
-            output_tok_s=[v, v],
-            name="rl_ms",
-            ctxs=(256, 30720),
-            osl_mismatch_pct=0.0,
-            total_J=v,
-            peak_ram_MB=v,
-        )
-        for name, v in models.items()
-    ]
+def sweep(ctxs=(256, 30720), **models):
+    """Cells of some prompt lengths; all that is compared is each model's one number. gen is 64."""
+    same = ("output_tok_s", "ttft_ms", "itl_ms", "prefill_J", "mJ_per_output_tok", "peak_ram_MB")
+    rows = [line(name, [v] * len(ctxs), ctxs=ctxs, **dict.fromkeys(same[1:], v)) for name, v in models.items()]
     return cells(*rows)
 
 
@@ -185,27 +174,28 @@ def test_the_best_is_recommended_with_runner_up_and_margin():
     assert pick(sweep(a=10.0), "Smallest memory")["next_model"] == ""
 
 
-def test_answers_cut_short_do_not_win_on_latency_or_energy():
-    frame = sweep(a=100.0, b=80.0)
-    frame.loc[frame["model"] == "b", "osl_mismatch_pct"] = -70.0
-    assert pick(frame, "Energy or battery")["model"] == "a"
-    assert pick(frame, "Energy or battery")["left_out"] == [(LLAMA, "b")]
-    assert pick(frame, "Smallest memory")["model"] == "b", "memory has nothing to do with it"
+def test_answers_that_ended_early_are_compared_at_the_length_asked():
+    asked = findings.of_the_length_asked(sweep(a=100.0))
+    assert asked["asked_s"].tolist() == pytest.approx([(100 + 63 * 100) / 1000] * 2)
+    assert asked["asked_J"].tolist() == pytest.approx([100 + 64 * 0.1] * 2)
+    early = sweep(a=100.0, b=101.0).assign(rl_ms=100.0, total_J=[100.0, 100.0, 1.0, 1.0])
+    assert pick(early, "Energy or battery")["model"] == "a", (
+        "b's short answers took 1 J, and are no cheaper by the token"
+    )
+    assert pick(early, "Short prompts, whole answer soonest")["model"] == "a"
 
 
 def test_a_candidate_left_out_that_wins_where_it_can_be_compared_contests():
-    frame = cells(*(line(m, [v] * 3, name="total_J", osl_mismatch_pct=0.0, output_tok_s=1.0, rl_ms=1.0, peak_ram_MB=1.0)
-                    for m, v in (("a", 10.0), ("b", 5.0))))  # fmt: skip
-    frame.loc[(frame["model"] == "b") & (frame["ctx"] > 256), "total_J"] = np.nan
-    found = pick(frame, "Energy or battery")
-    assert found["model"] == "a" and found["contested_by"] == [(LLAMA, "b")]
-    frame["total_J"] = frame["total_J"].where(frame["model"] == "a", 20.0)
-    frame.loc[(frame["model"] == "b") & (frame["ctx"] > 256), "total_J"] = np.nan
-    assert pick(frame, "Energy or battery")["contested_by"] == []
+    frame = sweep(ctxs=(256, 4096, 30720), a=10.0, b=5.0)
+    lacking = (frame["model"] == "b") & (frame["ctx"] > 256)
+    found = pick(frame.assign(prefill_J=frame["prefill_J"].mask(lacking)), "Energy or battery")
+    assert found["model"] == "a" and found["contested_by"] == found["left_out"] == [(LLAMA, "b")]
+    worse = frame.assign(prefill_J=frame["prefill_J"].where(frame["model"] == "a", 20.0).mask(lacking))
+    assert pick(worse, "Energy or battery")["contested_by"] == []
 
 
 def test_without_a_metric_there_is_no_recommendation():
-    frame = sweep(a=100.0).assign(total_J=np.nan)
+    frame = sweep(a=100.0).assign(prefill_J=np.nan)
     assert "Energy or battery" not in set(findings.recommendations(frame)["use_case"])
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-LONGEST = 30720
+LONGEST, BOOST_MHZ = 30720, 1578
 LLAMA, MLX = "llama.cpp", "mlx-lm"
 
 
@@ -79,14 +79,19 @@ def along(ctx: int) -> float:
     return math.log(ctx / 256) / math.log(LONGEST / 256)
 
 
-def clock_MHz(served: Served, phase: str, ctx: int) -> float:
-    """Mean GPU clock in a phase: near the boost state at short prompts, near the steady one in long prefills.
+def clock_MHz(served: Served, phase: str, ctx: int, boosted: bool) -> float:
+    """GPU clock in a phase of one request: near the boost state, or near the steady one, where long prompts always are.
 
     Decode is the faster of the two, by 3 MHz at the shortest prompt and by what the report says at the longest.
     """
-    prefill = 1572.0 + (served.gpu_long_MHz[0] - 1572.0) * along(ctx)
     gap = 3.0 + (served.gpu_long_MHz[1] - served.gpu_long_MHz[0] - 3.0) * along(ctx) ** 2
-    return prefill + (gap if phase == "decode" else 0.0)
+    steady = served.gpu_long_MHz[0] + (gap if phase == "decode" else 0.0)
+    return steady if not boosted else min(BOOST_MHZ - 2.0, BOOST_MHZ - 6.0 + (gap if phase == "decode" else 0.0))
+
+
+def boosted_share(ctx: int) -> float:
+    """Share of a cell's requests, its first ones, that run in the boost state: nearly all of the short ones."""
+    return 1 - along(ctx) ** 0.5
 
 
 def residency_pct(served: Served, phase: str, ctx: int) -> float:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from lib.plan import Cell
-from lib.synthetic.machine import Served, clock_MHz, p_cluster, residency_pct
-from lib.synthetic.timeline import LEAD_S, TAIL_S, Timeline
+from lib.synthetic.machine import BOOST_MHZ, Served, boosted_share, clock_MHz, p_cluster, residency_pct
+from lib.synthetic.timeline import LEAD_S, PHASES, TAIL_S, Timeline
 
 ACHIEVED, JITTER_MS, DRIFT_PPM = 1.128, 0.35, 18.0
 """Achieved over asked interval, its spread, and how fast the log's clock runs against the wall clock."""
@@ -24,7 +24,6 @@ NOISE, BETWEEN_W, CPU_SHARE = 0.01, 5.0, 0.12
 WARM_W, WARM_S, COOLED_S = 0.92, 30.0, 60.0
 """After a server's start power lies WARM_W above the steady state for WARM_S, and is back at COOLED_S."""
 ZONE_S = 19_800
-BOOST_MHZ = 1578
 DAYS, MONTHS = "MonTueWedThuFriSatSun", "JanFebMarAprMayJunJulAugSepOctNovDec"
 P_STATES = (
     912,
@@ -90,10 +89,11 @@ GPU Power: %d mW
 
 @dataclass(frozen=True)
 class Levels:
-    """What each phase is like: arrays over PHASES (between, prefill, decode)."""
+    """What each phase is like: arrays over PHASES; gpu_MHz has a row for the steady state and one for the boost."""
 
     power_W: np.ndarray
     gpu_MHz: np.ndarray
+    boosted: float
     gpu_pct: np.ndarray
     p_MHz: float
     p_pct: np.ndarray
@@ -103,10 +103,11 @@ class Levels:
 def levels(served: Served, cell: Cell) -> Levels:
     """The levels of a cell by the model of the machine."""
     p_MHz, p_pct = p_cluster(served, cell.ctx, cell.gen)
-    gpu = [(clock_MHz(served, p, cell.ctx), residency_pct(served, p, cell.ctx)) for p in ("prefill", "decode")]
+    gpu_MHz = [[1470.0, *(clock_MHz(served, p, cell.ctx, fast) for p in PHASES[1:])] for fast in (False, True)]
     return Levels(
         np.array([BETWEEN_W, served.prefill_W, served.decode_power_W(cell.ctx, cell.gen)]),
-        np.array([1470.0, gpu[0][0], gpu[1][0]]), np.array([5.0, gpu[0][1], gpu[1][1]]),
+        np.array(gpu_MHz), boosted_share(cell.ctx),
+        np.array([5.0, *(residency_pct(served, p, cell.ctx) for p in PHASES[1:])]),
         p_MHz, np.array([30.0, p_pct, p_pct]), np.array([6.0, served.e_pct, served.e_pct]),
     )  # fmt: skip
 
@@ -163,7 +164,9 @@ def _columns(
     power_W = (_mean(level.power_W, timeline, ends_s) + warm_W) * (1 + NOISE * rng.standard_normal(n).clip(-3, 3))
     cpu_mJ = np.rint(CPU_SHARE * power_W * elapsed_ms).astype(int)
     gpu_mJ = np.rint((1 - CPU_SHARE) * power_W * elapsed_ms).astype(int)
-    gpu_MHz = level.gpu_MHz[at] + 3.0 * rng.standard_normal(n)
+    request = np.searchsorted(timeline.start_s, middle_s, side="right") - 1
+    fast = ((request + 0.5) / len(timeline.start_s) < level.boosted).astype(int)
+    gpu_MHz = level.gpu_MHz[fast, at] + 3.0 * rng.standard_normal(n)
     gpu_MHz[1:][(at[1:] == 2) & (at[:-1] == 1)] = BOOST_MHZ
     return {
         "cpu_mW": _milliwatts(cpu_mJ, elapsed_ms), "gpu_mW": _milliwatts(gpu_mJ, elapsed_ms),
