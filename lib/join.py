@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import os
 import re
 from pathlib import Path
@@ -25,6 +26,7 @@ ORDER = (
 )  # fmt: skip
 PARTS = {tag for _, tag in ORDER if tag}
 SKIP = "report-skip"
+_SVG_SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -116,10 +118,22 @@ def _embedded(block: str, folder: Path) -> str:
         if not path.is_relative_to(FIGURES):
             raise JoinError(f"report: image {match[2]} is not under {FIGURES.relative_to(ROOT)}")
         kind = "svg+xml" if path.suffix == ".svg" else "png"
-        return f"![{match[1]}](data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()})"
+        data = base64.b64encode(path.read_bytes()).decode()
+        # Lazy, with the size known beforehand: the page opens at once, and nothing moves while figures come in.
+        look = f'{_size(path)} loading="lazy" decoding="async"'
+        return f'<img alt="{html.escape(html.unescape(match[1]))}" {look} src="data:image/{kind};base64,{data}">'
 
     block = re.sub(r" \[Data\]\([^)]+\)", "", block)
     return _IMAGE.sub(embed, block)
+
+
+def _size(path: Path) -> str:
+    """Width and height of a figure in CSS pixels, as attributes; nothing for a picture that does not begin with them."""
+    found = _SVG_SIZE.search(path.read_text(encoding="utf-8")[:2000]) if path.suffix == ".svg" else None
+    if not found:
+        return ""
+    width, height = (round(float(points) * 96 / 72) for points in found.groups())
+    return f'width="{width}" height="{height}"'
 
 
 def _notebook(run: str, blocks: list[str]) -> nbformat.NotebookNode:

@@ -160,6 +160,8 @@ def test_the_page_in_a_browser(fixture_report):
             assert page.complaints() == [] and page.fetched() == []
             assert page.run("document.documentElement.scrollWidth") <= width, f"overflows at {width} px"
             assert page.run("document.images.length") > 15
+            load = "Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode() })).then(() => 1)"
+            assert page.run(load) == 1, "every figure can be drawn"
             broken = "[...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.alt)"
             assert page.run(broken) == []
 
@@ -170,5 +172,6 @@ def test_figures_keep_their_light_ground_in_dark_mode(fixture_report):
     with browser.Browser() as page:
         page.open((folder / "report.html").as_uri(), dark=True)
         assert page.run("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        assert page.run("document.images.length") > 15
         grounds = "[...new Set([...document.images].map(i => getComputedStyle(i).backgroundColor))]"
         assert page.run(grounds) == ["rgb(255, 255, 255)"]
