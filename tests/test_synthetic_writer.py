@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from lib import paths, sweep
+from lib.synthetic import writer
 
 # Runs of its own: beside the whole run of test_synthetic, not after it.
 pytestmark = pytest.mark.xdist_group("paper-writer")
@@ -91,6 +92,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(scratch_run, capfd):
     assert sweep.main(command(scratch_run)) == 1
     err = capfd.readouterr().err
     assert scratch_run in err and err.count("\n") == 1
+
+
+def test_another_model_of_the_machine_writes_every_cell_again(scratch_run, monkeypatch, capsys):
+    cell = ("--only", "gemma4-e4b")
+    assert sweep.main(command(scratch_run, *cell)) == 0
+    monkeypatch.setattr(writer, "model_hash", lambda: "another")
+    assert sweep.main(command(scratch_run, *cell, "--dry-run")) == 0
+    assert "18 of 18 cells to write" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrong", [["--requests", "many"], ["--interval-ms", "fast"]])

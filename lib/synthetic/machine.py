@@ -5,7 +5,8 @@ a hump, dispatch costs short prompts and attention long ones. A token is written
 tokens attended, half of the generation among them, + heat_ms for each 1000 tokens generated.
 
 Power. Prefill draws prefill_W. Decode draws decode_W, more with a long context (long_W at 30720 tokens), more at 256
-tokens (start_W, gone at 1024) and more in short generations (brief_W at 256 tokens, nothing at 1024).
+tokens (start_W, gone at 1024) and more in short generations (brief_W at 256 tokens, nothing at 1024; half of it where
+both apply).
 
 From the published report: the rates at prompt 256, 512 and 30720 with 1024 tokens generated; the decode power and
 efficiency there; peak memory; medians over the sweep; clocks and residencies at the canonical cell; the extremes of the
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 LONGEST, BOOST_MHZ = 30720, 1578
 LLAMA, MLX = "llama.cpp", "mlx-lm"
+E_BUSY_PCT = 5.8
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,9 @@ class Served:
     """One model under one backend. Times s or ms, power W, memory MiB, clocks MHz, residency %.
 
     ram_MB is the peak at short prompts, ram_long_MB at long ones, ram_peak_MB at ram_peak_ctx alone; sawtooth_MB is
-    released between requests. gpu_long_MHz are the clocks of prefill and decode at the longest prompt. short_pct and
-    shorter_pct map a generation length to how much of it is missing at the shortest prompt, and how much more at 4096.
+    released between requests. gpu_long_MHz are the clocks of prefill and decode at the longest prompt. e_busy lists the
+    lengths (prompt, generation) at which something else kept the E-cluster busy. short_pct and shorter_pct map a
+    generation length to how much of it is missing at the shortest prompt, and how much more at 4096.
     """
 
     dispatch_s: float
@@ -51,7 +54,9 @@ class Served:
     gpu_decode_long_pct: float = 99.4
     p_freq_MHz: float = 4025.0
     p_short_pct: float = 96.0
+    p_long_pct: float = 95.5
     e_pct: float = 1.3
+    e_busy: tuple[tuple[int, int], ...] = ()
     short_pct: dict[int, float] = field(default_factory=dict)
     shorter_pct: dict[int, float] = field(default_factory=dict)
 
@@ -65,7 +70,8 @@ class Served:
 
     def decode_power_W(self, ctx: int, gen: int) -> float:
         """Package power in decode, W."""
-        start, brief = (256 / ctx) ** 3, 1 - math.log2(gen / 256) / 2
+        start = (256 / ctx) ** 3
+        brief = (1 - math.log2(gen / 256) / 2) * (1 - start**2 / 2)
         return self.decode_W + self.long_W * ctx / LONGEST + self.start_W * start + self.brief_W * brief
 
     def osl(self, ctx: int, gen: int) -> float:
@@ -102,8 +108,15 @@ def residency_pct(served: Served, phase: str, ctx: int) -> float:
 
 
 def p_cluster(served: Served, ctx: int, gen: int) -> tuple[float, float]:
-    """Clock (MHz) and residency (%) of the P-cluster while a request runs."""
-    freq = served.p_freq_MHz + 90.0 * (1 - along(ctx)) * (1 if served.p_freq_MHz > 4020 else -0.6)
-    return freq, served.p_short_pct + (95.5 - served.p_short_pct) * along(ctx) + 5.4 * (1 - gen / 1024) * along(
-        ctx
-    ) ** 2
+    """Clock (MHz) and residency (%) of the P-cluster while a request runs: fuller in short generations at long prompts.
+
+    At short prompts the clock is higher under llama.cpp and lower under MLX-LM than at the longest.
+    """
+    freq_MHz = served.p_freq_MHz + (1 - along(ctx)) * (110.0 if served.p_freq_MHz > 4020 else -60.0)
+    pct = served.p_short_pct + (served.p_long_pct - served.p_short_pct) * along(ctx)
+    return freq_MHz, pct + 5.6 * (1 - gen / 1024) * along(ctx) ** 2
+
+
+def e_cluster_pct(served: Served, ctx: int, gen: int) -> float:
+    """Residency of the E-cluster while a request runs: near idle, but in the cells where something else ran."""
+    return E_BUSY_PCT if (ctx, gen) in served.e_busy else served.e_pct

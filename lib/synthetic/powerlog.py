@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from lib.plan import Cell
-from lib.synthetic.machine import BOOST_MHZ, Served, boosted_share, clock_MHz, p_cluster, residency_pct
+from lib.synthetic.machine import BOOST_MHZ, Served, boosted_share, clock_MHz, e_cluster_pct, p_cluster, residency_pct
 from lib.synthetic.timeline import LEAD_S, PHASES, TAIL_S, Timeline
 
 ACHIEVED, JITTER_MS, DRIFT_PPM = 1.128, 0.35, 18.0
 """Achieved over asked interval, its spread, and how fast the log's clock runs against the wall clock."""
 NOISE, BETWEEN_W, CPU_SHARE = 0.01, 5.0, 0.12
-WARM_W, WARM_S, COOLED_S = 0.92, 30.0, 60.0
+WARM_W, WARM_S, COOLED_S = 1.25, 40.0, 60.0
 """After a server's start power lies WARM_W above the steady state for WARM_S, and is back at COOLED_S."""
 ZONE_S = 19_800
 DAYS, MONTHS = "MonTueWedThuFriSatSun", "JanFebMarAprMayJunJulAugSepOctNovDec"
@@ -52,7 +53,7 @@ GPU_STATES = (338, 618, 796, 924, 952, 1056, 1062, 1182, 1182, 1312, 1242, 1380,
 HEADER = """Machine model: Mac16,10
 OS version: 24F74 (synthetic: written from a model of the machine, no meter ran)
 Boot arguments: 
-Boot time: Sat Jul  4 01:02:03 2026
+Boot time: Fri Jul  3 21:02:03 2026
 
 
 """
@@ -103,12 +104,13 @@ class Levels:
 def levels(served: Served, cell: Cell) -> Levels:
     """The levels of a cell by the model of the machine."""
     p_MHz, p_pct = p_cluster(served, cell.ctx, cell.gen)
+    e_pct = e_cluster_pct(served, cell.ctx, cell.gen)
     gpu_MHz = [[1470.0, *(clock_MHz(served, p, cell.ctx, fast) for p in PHASES[1:])] for fast in (False, True)]
     return Levels(
         np.array([BETWEEN_W, served.prefill_W, served.decode_power_W(cell.ctx, cell.gen)]),
         np.array(gpu_MHz), boosted_share(cell.ctx),
         np.array([5.0, *(residency_pct(served, p, cell.ctx) for p in PHASES[1:])]),
-        p_MHz, np.array([30.0, p_pct, p_pct]), np.array([6.0, served.e_pct, served.e_pct]),
+        p_MHz, np.array([30.0, p_pct, p_pct]), np.array([6.0, e_pct, e_pct]),
     )  # fmt: skip
 
 
@@ -212,9 +214,20 @@ def _date(stamp: int) -> str:
 
 @lru_cache(maxsize=65536)
 def _states(states: tuple[int, ...], at_MHz: int, active_pct: int) -> str:
-    """The list of clock states, all the active time in the one nearest to `at_MHz`."""
-    nearest = min(range(len(states)), key=lambda n: abs(states[n] - at_MHz))
-    return " ".join(f"{state} MHz: {active_pct if n == nearest else 0:3d}%" for n, state in enumerate(states))
+    """The list of clock states: the active time divided between the two around `at_MHz`, so that it is their mean."""
+    known = sorted(set(states))
+    above = min(max(bisect_left(known, at_MHz), 1), len(known) - 1)
+    low, high = known[above - 1], known[above]
+    upper = min(max((at_MHz - low) / (high - low), 0.0), 1.0)
+    share = {states.index(low): active_pct * (1 - upper), states.index(high): active_pct * upper}
+    return " ".join(f"{state} MHz: {_percent(share.get(n, 0.0))}" for n, state in enumerate(states))
+
+
+def _percent(value: float) -> str:
+    """As powermetrics writes shares: two digits that count and no leading zero."""
+    if value >= 9.95 or value < 0.005:
+        return f"{value:3.0f}%"
+    return f"{value:.1f}%" if value >= 0.995 else f"{value:.2f}%"[1:]
 
 
 @lru_cache(maxsize=65536)

@@ -1,7 +1,7 @@
 """Writes a synthetic run: manifest, one server.json a server, and every cell's artifacts, cell.json last.
 
-A run goes on where it was left: a cell that is settled under the same plan is not written again, an older one is moved
-aside, as in a measured sweep.
+A run goes on where it was left: a cell that is settled under the same plan and model is not written again, an older one
+is moved aside, as in a measured sweep.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
 from lib import ledger, models
-from lib.files import TinymoeError, free_MB, write_json
+from lib.files import TinymoeError, digest, free_MB, write_json
 from lib.paths import cell_folder, relative, server_folder
 from lib.plan import Cell, Plan, selected
 from lib.synthetic import memory, powerlog, requests, timeline
@@ -64,7 +65,13 @@ def run(plan: Plan, run_dir: Path, only: str, console: Console, dry_run: bool) -
 
 def _settled(plan: Plan, run_dir: Path, cell: Cell) -> bool:
     found = ledger.read(run_dir, cell)
-    return found is not None and found["plan_hash"] == plan.cell_hash(cell)
+    return found is not None and (found["plan_hash"], found.get("model_hash")) == (plan.cell_hash(cell), model_hash())
+
+
+@lru_cache(maxsize=1)
+def model_hash() -> str:
+    """Hash of the model of the machine and of what writes it down: a cell of another one is written again."""
+    return digest([path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))])
 
 
 def _served(cell: Cell) -> Served:
@@ -166,7 +173,8 @@ def _facts(plan: Plan, times: timeline.Timeline, first: bool) -> dict:
     counts = {"planned": plan.requests, "sent": plan.requests, "ok": plan.requests, "failed": 0, "censored": 0}
     end_ns = times.origin_ns + round(window_s * 1e9)
     return {
-        "state": "ok", "reason": "", "synthetic": True, "first_of_life": first, "seconds": window_s,
+        "state": "ok", "reason": "", "synthetic": True, "model_hash": model_hash(),
+        "first_of_life": first, "seconds": window_s,
         "counts": counts | {"warmup": plan.warmup},
         "clocks": {"start_ns": times.origin_ns, "end_ns": end_ns, "wall_s": window_s, "monotonic_s": window_s},
         "power": POWER | {"interval_ms": plan.power_interval_ms, "note": NOTE, "trouble": ""},
