@@ -15,7 +15,7 @@ ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--ServerApp.allow_root=True)
 
 .DEFAULT_GOAL := help
-.PHONY: help env sweep report test nbval bench lab lint lock fixture refresh clean
+.PHONY: help env sweep import report test nbval bench lab lint lock fixture refresh clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ env: $(ENV)  ## the .venv with everything that requirements.txt pins
 
 sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN, ONLY, DRY_RUN=1, RETRY=1, REQUESTS, INTERVAL_MS
 	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(REQUESTS),--requests "$(REQUESTS)") $(if $(INTERVAL_MS),--interval-ms "$(INTERVAL_MS)") $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry)
+
+import: $(ENV)  ## copy artifacts of the earlier scripts into a run: FROM=<folder>, RUN (imported if not given)
+	@$(PY) -m lib.importer --from "$(FROM)" --run "$(if $(filter file,$(origin RUN)),imported,$(RUN))"
 
 report: $(ENV)  ## build report/<run>/report.md and report.html; only stale notebooks run: RUN
 	@$(PY) -m lib.report --run "$(RUN)" --jobs $(JOBS)

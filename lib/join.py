@@ -69,6 +69,10 @@ def banner(manifest: dict) -> str:
         lines.append(
             "> **Synthetic run.** No server and no meter ran: every number here comes from a model of the machine."
         )
+    if manifest.get("imported"):
+        lines.append(
+            "> **Imported.** The artifacts come from earlier scripts, which recorded neither machine nor settings."
+        )
     if any(name.startswith("tiny-") for name in manifest.get("plan", {}).get("models", [])):
         lines.append(
             "> **Tiny random-weight models.** Real servers ran them; the rates say nothing about the models they are "
@@ -128,7 +132,7 @@ def _embedded(block: str, folder: Path) -> str:
 
 
 def _size(path: Path) -> str:
-    """Width and height of a figure in CSS pixels, as attributes; nothing for a picture that does not begin with them."""
+    """Width and height of a figure in CSS pixels, as attributes; nothing for a picture that does not say them."""
     found = _SVG_SIZE.search(path.read_text(encoding="utf-8")[:2000]) if path.suffix == ".svg" else None
     if not found:
         return ""
