@@ -125,7 +125,7 @@ def _copy(cell: Found, run_dir: Path) -> bool:
 
 
 def _facts(cell: Found) -> dict:
-    """cell.json of an imported cell. It says nothing of the server's start: the analysis finds the first cell itself."""
+    """cell.json of an imported cell; which cell was the first of its server is left to the analysis."""
     return {
         "schema": ledger.SCHEMA, "backend": cell.backend, "model": cell.model, "ctx": cell.ctx, "gen": cell.gen,
         "plan": None, "plan_hash": None, "state": "ok", "reason": "", "imported": True, "power": POWER,

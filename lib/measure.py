@@ -39,15 +39,17 @@ class Prepared:
 
 
 def measure(
-    plan: Plan, cell: Cell, server: Server, source: Source, prepared: Prepared, folder: Path, tick: Callable[[], None]
-) -> dict:
+    plan: Plan, cell: Cell, server: Server, source: Source, prepared: Prepared, folder: Path,
+    tick: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda _: None,
+) -> dict:  # fmt: skip
     """Measure one cell into `folder` and return what belongs in cell.json; the caller writes that, last.
 
-    `tick` is called after each request. A request that fails is recorded and the others go on; only when the server
-    has died are the remaining ones not sent. Raises PowerError if the meter cannot start, OSError if the disk is full.
+    `tick` is called after each request, `say` with what a person should know at once. A request that fails is recorded
+    and the others go on; only when the server has died are the remaining ones not sent. Raises PowerError if the meter
+    cannot start, OSError if the disk is full.
     """
     watch = Watch(server.pid)
-    meter = Meter(source, server.pid, folder / "powermetrics.log")
+    meter = Meter(source, server.pid, folder / "powermetrics.log", say)
     memory = MemorySampler(server.pid, folder / "rss.csv")
     meter.start()
     memory.start()

@@ -76,6 +76,7 @@ class Plan(_Strict):
     order: Literal["shuffled", "as-listed"] = "shuffled"
     seed: int = 0
     cooldown_s: Annotated[float, Field(ge=0)] = 0.0
+    cooldown_within_pct: Annotated[float, Field(gt=0)] = 5.0
     power: Literal["auto", "powermetrics", "modelled", "none"] = "auto"
     power_interval_ms: Annotated[int, Field(ge=10, le=10_000)] = 50
     modelled_power: ModelledPower = ModelledPower()

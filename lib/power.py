@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import select
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +32,8 @@ SAMPLERS = "cpu_power,gpu_power,thermal"
 FIRST_SAMPLE_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 IDLE_S = 10.0
+# A meter that says nothing for this long has failed, unless samples are asked for more rarely than that.
+SILENT_S = 2.0
 # Shortest log: stamps are whole seconds, and a log in which none changes cannot place its samples within a second.
 MIN_LOG_S = 1.2
 
@@ -122,11 +126,13 @@ class Meter:
     """One meter process and the thread that copies its text to a file. `none` sources do nothing.
 
     After `stop()`: `samples` text blocks seen, `cpu_s` of the meter process, `pump_cpu_s` of the copying thread,
-    `longest_silence_s` between two pieces of output, `trouble` (empty, or one line: what went wrong).
+    `longest_silence_s` between two pieces of output, `trouble` (empty, or one line: what went wrong). `alarm` is
+    called with a line, from another thread, when a running meter falls silent.
     """
 
-    def __init__(self, source: Source, pid: int, log: Path):
-        self.source, self.pid, self.log = source, pid, log
+    def __init__(self, source: Source, pid: int, log: Path, alarm: Callable[[str], None] = lambda _: None):
+        self.source, self.pid, self.log, self._alarm = source, pid, log, alarm
+        self._silent_s = max(SILENT_S, 3 * source.interval_ms / 1000)
         self.samples, self.cpu_s, self.pump_cpu_s, self.longest_silence_s = 0, 0.0, 0.0, 0.0
         self.trouble = ""
         self._first, self._stopping = threading.Event(), threading.Event()
@@ -172,6 +178,8 @@ class Meter:
             self.trouble = self.trouble or "the power meter did not end when its output was closed"
             _end(process)
         self.cpu_s = _children_cpu_s() - self._children_cpu_s
+        if self.longest_silence_s > self._silent_s and not self.trouble:
+            self.trouble = f"the power meter was silent for {self.longest_silence_s:.1f} s"
 
     def _pump(self) -> None:
         pipe = self._process.stdout.fileno()
@@ -185,7 +193,7 @@ class Meter:
 
     def _copy(self, pipe: int, out: BinaryIO) -> None:
         last = time.monotonic()
-        while piece := os.read(pipe, 1 << 16):
+        while piece := self._read(pipe):
             now = time.monotonic()
             if self.samples:  # the start-up of the meter is no silence
                 self.longest_silence_s = max(self.longest_silence_s, now - last)
@@ -198,6 +206,12 @@ class Meter:
                 if self._stopping.is_set():
                     return
         self.trouble = "the power meter ended before it was stopped"
+
+    def _read(self, pipe: int) -> bytes:
+        """The next piece of output; the alarm is raised once if it is late."""
+        if self.samples and not select.select([pipe], [], [], self._silent_s)[0]:
+            self._alarm(f"power meter: silent for {self._silent_s:g} s; this cell will have no power")
+        return os.read(pipe, 1 << 16)
 
     def _said(self) -> str:
         self._words.seek(0)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lib import backends, command, ledger, machine, models, power, progress, store
+from lib import backends, command, cooldown, ledger, machine, models, power, progress, store
+from lib.awake import awake
 from lib.estimate import Estimate, clock
 from lib.files import TinymoeError, free_MB, read_optional, write_json
 from lib.measure import Prepared, failure, measure
@@ -67,13 +68,15 @@ class Sweep:
         """Run what is not settled yet, then print the summary."""
         if self.todo:
             self._check_space()
-            with ledger.lock(self.run_dir):
+            with ledger.lock(self.run_dir), awake() as kept_awake:
                 source = power.choose(self.plan)
                 for orphan in end_orphans(self.run_dir):
                     self.console.print(f"ended a server that a killed sweep left running: {orphan}", markup=False)
                 self._begin_manifest(source)
                 with progress.SweepProgress(self.estimate, self.todo, self._requests(), self.console) as self.bars:
                     self.bars.say(f"power: {source.kind}: {source.note}")
+                    if kept_awake:
+                        self.bars.say(kept_awake)
                     for backend, model in dict.fromkeys((c.backend, c.model) for c in self.todo):
                         self._serve(backend, model, source)
                 self._end_manifest()
@@ -95,6 +98,7 @@ class Sweep:
         """Run one server's cells; a server that cannot be had fails its cells with the reason, and the others go on."""
         cells = [c for c in self.todo if (c.backend, c.model) == (backend_name, model_name)]
         folder = server_folder(self.run_dir, backend_name, model_name)
+        idle_before = power.idle(source, self.run_dir)
         for _ in range(SERVER_LIVES):
             self.bars.begin(f"{backend_name} {model_name}: starting the server")
             try:
@@ -109,8 +113,15 @@ class Sweep:
                 self._fail(cells, e)
                 return
             if not cells:
+                self._note_idle(folder, idle_before, power.idle(source, self.run_dir))
                 return
         self._fail(cells, ServerError(f"{backend_name} {model_name}: the server died {SERVER_LIVES} times"))
+
+    def _note_idle(self, folder: Path, before: dict | None, after: dict | None) -> None:
+        """Power of the machine at rest before the server's start and after its end, into server.json."""
+        path = folder / "server.json"
+        if path.exists():
+            write_json(path, read_optional(path) | {"idle": {"before": before, "after": after}})
 
     def _server(self, backend_name: str, model_name: str, folder: Path) -> Server:
         ledger.put_aside(self.run_dir, folder / "server.log", folder / "server.json")
@@ -130,17 +141,26 @@ class Sweep:
         folder = cell_folder(self.run_dir, cell.backend, cell.model, cell.ctx, cell.gen)
         ledger.put_aside(self.run_dir, folder)
         folder.mkdir(parents=True)
-        time.sleep(self.plan.cooldown_s)
+        cooled = self._cool_down(cell, server, source, folder)
         began_s = time.monotonic()
         try:
             facts = measure(
-                self.plan, cell, server, source, self._prepare(cell, server), folder, self.bars.tick
+                self.plan, cell, server, source, self._prepare(cell, server), folder, self.bars.tick, self.bars.say
             )  # fmt: skip
         except Exception as e:  # recorded as this cell's reason; the next cell goes on
             facts = failure(e)
         self.estimate.learn(cell, time.monotonic() - began_s)
-        about = {"server": server.identity(), "first_of_life": first, "seconds": time.monotonic() - began_s}
+        seconds = time.monotonic() - began_s
+        about = {"server": server.identity(), "first_of_life": first, "seconds": seconds, "cooldown": cooled}
         self._record(cell, facts | about)
+
+    def _cool_down(self, cell: Cell, server: Server, source: power.Source, folder: Path) -> dict:
+        plan, idle_W = self.plan, (self.manifest["idle"] or {}).get("power_W")
+        if plan.cooldown_s:
+            self.bars.begin(f"{cell}: cooling down")
+        return cooldown.wait(
+            source, server.pid, idle_W, plan.cooldown_s, plan.cooldown_within_pct, folder / "cooldown.log"
+        )  # fmt: skip
 
     def _prepare(self, cell: Cell, server: Server) -> Prepared:
         texts = prompts(server.count_tokens, cell.ctx, cell.gen, self._requests(), self.plan.seed)

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import sys
+import time
 
 import psutil
 import pytest
@@ -116,3 +118,38 @@ def test_a_log_that_cannot_be_written_is_trouble(tmp_path, stand_in):
 
 def test_idle_of_the_stand_in_is_its_constant(tmp_path, stand_in):
     assert power.idle(stand_in, tmp_path) == {"power_W": 1.0, "basis": "modelled", "samples": 0}
+
+
+# --- a meter that falls silent ---
+
+
+def silent_meter(tmp_path, monkeypatch, source, pause_s):
+    """A meter that gives samples, says nothing for `pause_s`, and goes on."""
+    head = "*** Sampled system activity (Tue Dec  1 00:00:00 2026 +0000) (50.00ms elapsed) ***"
+    block = f"{head}\\nCombined Power (CPU + GPU + ANE): 1 mW\\n"
+    program = tmp_path / "meter.py"
+    program.write_text(
+        f"import time\nfor n in range(200):\n    print({block!r}.encode().decode('unicode_escape'), flush=True)\n"
+        f"    time.sleep({pause_s} if n == 3 else 0.05)\n"
+    )
+    monkeypatch.setattr(power, "command", lambda *_: [sys.executable, str(program)])
+    alarms = []
+    return power.Meter(source, os.getpid(), tmp_path / "powermetrics.log", alarms.append), alarms
+
+
+def test_a_silent_meter_raises_the_alarm_and_leaves_the_reason(tmp_path, monkeypatch, stand_in):
+    monkeypatch.setattr(power, "SILENT_S", 0.3)
+    meter, alarms = silent_meter(tmp_path, monkeypatch, stand_in, 0.8)
+    meter.start()
+    time.sleep(1.5)
+    meter.stop()
+    assert alarms == ["power meter: silent for 0.3 s; this cell will have no power"]
+    assert meter.trouble.startswith("the power meter was silent for 0.") and meter.longest_silence_s > 0.7
+
+
+def test_a_meter_in_time_raises_none(tmp_path, monkeypatch, stand_in):
+    meter, alarms = silent_meter(tmp_path, monkeypatch, stand_in, 0.05)
+    meter.start()
+    time.sleep(0.5)
+    meter.stop()
+    assert alarms == [] and meter.trouble == ""
