@@ -15,12 +15,12 @@ ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--ServerApp.allow_root=True)
 
 .DEFAULT_GOAL := help
-.PHONY: help env sweep import report test nbval bench lab lint lock fixture refresh clean
+.PHONY: help env doctor sweep models import report test nbval bench lab lint lock fixture refresh clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 	@echo
-	@echo "  Options: PLAN=quick RUN=<the plan's name> ONLY=<part of a model or backend> DRY_RUN=1 RETRY=1 REQUESTS=5 INTERVAL_MS=50 JOBS=2"
+	@echo "  Options: PLAN=quick RUN=<the plan's name> ONLY=<part of a model or backend> DRY_RUN=1 RETRY=1 REQUESTS=5 INTERVAL_MS=50 JOBS=2 DOCTOR=0"
 
 env: $(ENV)  ## the .venv with everything that requirements.txt pins
 
@@ -35,8 +35,14 @@ env: $(ENV)  ## the .venv with everything that requirements.txt pins
 	@touch $@
 	@echo "env: .venv is ready"
 
+doctor: $(ENV)  ## check whether this machine is fit to measure a plan, a line for each check: PLAN, ONLY
+	@$(PY) -m lib.doctor --plan "$(PLAN)" --only "$(ONLY)"
+
 sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN, ONLY, DRY_RUN=1, RETRY=1, REQUESTS, INTERVAL_MS
-	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(REQUESTS),--requests "$(REQUESTS)") $(if $(INTERVAL_MS),--interval-ms "$(INTERVAL_MS)") $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry)
+	@$(PY) -m lib.sweep --plan "$(PLAN)" --run "$(RUN)" --only "$(ONLY)" $(if $(REQUESTS),--requests "$(REQUESTS)") $(if $(INTERVAL_MS),--interval-ms "$(INTERVAL_MS)") $(if $(DRY_RUN),--dry-run) $(if $(RETRY),--retry) $(if $(filter 0,$(DOCTOR)),--skip-doctor)
+
+models: $(ENV)  ## fetch the models that the plan needs, checked and once: PLAN, ONLY
+	@$(PY) -m lib.store --plan "$(PLAN)" --only "$(ONLY)"
 
 import: $(ENV)  ## copy artifacts of the earlier scripts into a run: FROM=<folder>, RUN (imported if not given)
 	@$(PY) -m lib.importer --from "$(FROM)" --run "$(if $(filter file,$(origin RUN)),imported,$(RUN))"

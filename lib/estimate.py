@@ -12,6 +12,9 @@ ASSUMED_TINY = {"llama.cpp": (2000.0, 200.0), "mlx-lm": (400.0, 60.0)}
 ASSUMED_FULL = (500.0, 50.0)
 SERVER_START_S = {True: 8.0, False: 60.0}
 CELL_OVERHEAD_S = 0.6
+# Log and requests of a second of sweep, and room to spare, in MB (10^6 bytes).
+MB_PER_SECOND = 0.1
+SPARE_MB = 200.0
 
 
 @dataclass
@@ -37,13 +40,19 @@ class Estimate:
 
     def total(self, cells: list[Cell]) -> float:
         """Expected seconds for `cells`, with a server start for each backend and model among them."""
-        starts = {(c.backend, c.model) for c in cells}
+        starts = {(c.backend, c.model) for c in cells if models.get(c.model).is_published(c.backend)}
         return sum(self.seconds(c) for c in cells) + sum(SERVER_START_S[models.get(m).tiny] for _, m in starts)
+
+    def space_MB(self, cells: list[Cell]) -> float:
+        """Room that the artifacts of `cells` need on the disk, with some to spare, in MB (10^6 bytes)."""
+        return SPARE_MB + MB_PER_SECOND * self.total(cells)
 
     def _keys(self, cell: Cell) -> tuple[str, str]:
         return f"{cell.backend}/{cell.model}", cell.backend
 
     def _assume(self, cell: Cell) -> float:
+        if not models.get(cell.model).is_published(cell.backend):
+            return 0.0  # it is recorded with its reason, and that is all
         tiny = models.get(cell.model).tiny
         prefill, decode = ASSUMED_TINY.get(cell.backend, ASSUMED_FULL) if tiny else ASSUMED_FULL
         request_s = cell.ctx / prefill + cell.gen / decode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from importlib import metadata
 
 import psutil
@@ -15,15 +14,20 @@ from lib.paths import ROOT
 PACKAGES = ("httpx", "mlx", "mlx-lm", "numpy", "pandas", "psutil", "scipy", "xllamacpp")
 
 
+def is_macos() -> bool:
+    """Whether this is a Mac. Asked here, so that tests with stand-ins for a Mac's programs have one place to say so."""
+    return platform.system() == "Darwin"
+
+
 def facts() -> dict:
     """Machine, chip, cores, memory (bytes), OS with build, Python, package versions, git commit, power supply."""
     return {
-        "machine": _said("sysctl", "-n", "hw.model") or platform.machine(),
+        "machine": said("sysctl", "-n", "hw.model") or platform.machine(),
         "chip": chip(),
         "cores": {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count()},
-        "memory_bytes": psutil.virtual_memory().total,
-        "os": _os_name(),
-        "os_build": _said("sw_vers", "-buildVersion") or platform.release(),
+        "memory_bytes": memory_bytes(),
+        "os": os_name(),
+        "os_build": os_build(),
         "mains_power": _mains_power(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -33,8 +37,8 @@ def facts() -> dict:
 
 def chip() -> str | None:
     """The processor as the system calls it, for example "Apple M4"; None if the system does not say."""
-    if sys.platform == "darwin":
-        return _said("sysctl", "-n", "machdep.cpu.brand_string")
+    if is_macos():
+        return said("sysctl", "-n", "machdep.cpu.brand_string")
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             names = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
@@ -45,20 +49,32 @@ def chip() -> str | None:
 
 def commit() -> str | None:
     """Commit of this checkout, with "+changes" when tracked files differ from it; None outside git."""
-    head = _said("git", "-C", str(ROOT), "rev-parse", "HEAD")
+    head = said("git", "-C", str(ROOT), "rev-parse", "HEAD")
     if head is None:
         return None
-    changed = _said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    changed = said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return f"{head}+changes" if changed else head
 
 
-def _os_name() -> str:
-    if sys.platform == "darwin":
-        return f"macOS {platform.mac_ver()[0]}"
+def memory_bytes() -> int:
+    """Physical memory in bytes."""
+    told = said("sysctl", "-n", "hw.memsize") if is_macos() else None
+    return int(told) if told and told.isdigit() else psutil.virtual_memory().total
+
+
+def os_name() -> str:
+    """Name and version of the system, for example "macOS 15.5"."""
+    if is_macos():
+        return f"macOS {said('sw_vers', '-productVersion') or platform.mac_ver()[0]}"
     try:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return f"{platform.system()} {platform.release()}"
+
+
+def os_build() -> str:
+    """Build of macOS, such as "24F74"; elsewhere the kernel's release."""
+    return said("sw_vers", "-buildVersion") or platform.release()
 
 
 def _mains_power() -> bool | None:
@@ -74,11 +90,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _said(*command: str) -> str | None:
-    """First words of a program's standard output; None if the program is missing, fails or says nothing."""
+def said(*command: str) -> str | None:
+    """A program's standard output, stripped; None if the program is missing, fails, hangs or says nothing."""
     environment = os.environ | {"LC_ALL": "C"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=10, env=environment,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

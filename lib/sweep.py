@@ -1,6 +1,6 @@
 """The sweep: every cell of a plan on real servers, each measured once, whatever happens on the way.
 
-    python -m lib.sweep --plan quick [--run NAME] [--only PART] [--dry-run] [--retry]
+    python -m lib.sweep --plan quick [--run NAME] [--only PART] [--dry-run] [--retry] [--skip-doctor]
 
 Exit codes: 0 every cell that a backend can serve is ok; 1 a mistake to correct first (one line says which);
 3 some cells failed (they are listed); 130 interrupted (what was measured is kept, the same command goes on).
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lib import backends, command, cooldown, ledger, machine, models, power, progress, store
+from lib import backends, command, cooldown, doctor, ledger, machine, models, power, progress, store
 from lib.awake import awake
 from lib.estimate import Estimate, clock
 from lib.files import TinymoeError, free_MB, read_optional, write_json
@@ -29,9 +29,6 @@ from lib.server import Server, ServerError, end_orphans
 
 # A server that died in a cell is started again for the next cell, at most this often.
 SERVER_LIVES = 3
-# Log and requests of a second of sweep, and room to spare, in MB: the check before the start.
-MB_PER_SECOND = 0.1
-SPARE_MB = 200.0
 
 
 class Sweep:
@@ -55,7 +52,10 @@ class Sweep:
     def dry_run(self) -> int:
         """Say what would run and for how long."""
         for cell in self.todo:
-            self.console.print(f"would run {cell}: about {clock(self.estimate.seconds(cell))}", markup=False)
+            what = f"would run {cell}: about {clock(self.estimate.seconds(cell))}"
+            if not models.get(cell.model).is_published(cell.backend):
+                what = f"would record {cell}: no conversion for {cell.backend} is published"
+            self.console.print(what, markup=False)
         self.console.print(
             f"plan {self.plan.name}, run {self.run_dir.name}: {len(self.todo)} of {len(self.cells)} cells to run, "
             f"{self.plan.requests} requests each after {self.plan.warmup} warm-up, "
@@ -86,7 +86,7 @@ class Sweep:
         return self.plan.requests + self.plan.warmup
 
     def _check_space(self) -> None:
-        need_MB = SPARE_MB + MB_PER_SECOND * self.estimate.total(self.todo)
+        need_MB = self.estimate.space_MB(self.todo)
         have_MB = free_MB(self.run_dir)
         if have_MB < need_MB:
             raise TinymoeError(
@@ -174,7 +174,7 @@ class Sweep:
     def _fail(self, cells: list[Cell], error: Exception) -> None:
         for cell in cells:
             ledger.put_aside(self.run_dir, cell_folder(self.run_dir, cell.backend, cell.model, cell.ctx, cell.gen))
-            unsupported = isinstance(error, ServerError) and error.unsupported
+            unsupported = getattr(error, "unsupported", False)  # by the server, or nobody has published it
             self._record(cell, failure(error) | {"unsupported": unsupported})
 
     def _begin_manifest(self, source: power.Source) -> None:
@@ -222,6 +222,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--interval-ms", type=int, help="interval asked of the power meter (ms), instead of the plan's")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and for how long")
     parser.add_argument("--retry", action="store_true", help="measure failed and invalid cells again")
+    parser.add_argument(
+        "--skip-doctor", action="store_true",
+        help="do not check the machine first (lib.doctor), whose errors end the sweep; make sweep DOCTOR=0 says this",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     # Sent by `kill` and by a closing terminal: end like Ctrl-C does, so that servers and meters are stopped.
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -237,7 +241,11 @@ def _run(args: argparse.Namespace) -> int:
 
         return writer.run(plan, run_dir, args.only, progress.console(), args.dry_run)
     sweep = Sweep(plan, run_dir, args.only, args.retry, progress.console())
-    return sweep.dry_run() if args.dry_run else sweep.go()
+    if args.dry_run:
+        return sweep.dry_run()
+    if sweep.todo and not args.skip_doctor:
+        doctor.check(plan, sweep.todo, sweep.estimate, run_dir, sweep.console)
+    return sweep.go()
 
 
 if __name__ == "__main__":
