@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from lib.files import TinymoeError
 
 MOE, HYBRID, DENSE = "MoE", "hybrid MoE", "dense"
+# Backends that load a GGUF file; the others load an MLX checkpoint.
+GGUF_BACKENDS = ("llama.cpp", "ollama")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,14 @@ class Model:
     unverified: tuple[str, ...] = ()
     tiny: bool = False
     base: str = ""
+
+    def repo_field(self, backend: str) -> str:
+        """Name of the field with the repository of what `backend` loads."""
+        return "gguf_repo" if backend in GGUF_BACKENDS else "mlx_repo"
+
+    def is_published(self, backend: str) -> bool:
+        """Whether there is anything for `backend` to load; of a tiny model it is made."""
+        return self.tiny or bool(getattr(self, self.repo_field(backend)))
 
 
 FULL = (

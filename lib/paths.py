@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -46,8 +47,8 @@ def cell_folder(run_dir: Path, backend: str, model: str, ctx: int, gen: int) -> 
 
 
 def relative(path: Path) -> str:
-    """`path` as a person reads it: from the repository root where it lies inside, else as it is."""
-    try:
-        return str(path.resolve().relative_to(ROOT))
-    except ValueError:
-        return str(path)
+    """`path` as a person reads it: from the repository root where it, or a link to it, lies inside; else as it is."""
+    for place in (path.resolve(), Path(os.path.abspath(path))):
+        if place.is_relative_to(ROOT):
+            return str(place.relative_to(ROOT))
+    return str(path)

@@ -17,7 +17,8 @@ import httpx
 import psutil
 
 from lib.backends import HOST, Backend, BackendError
-from lib.files import TinymoeError, read_json, read_optional, sha256
+from lib.files import TinymoeError, read_json, read_optional
+from lib.hashes import sha256
 from lib.models import Model
 from lib.paths import ROOT, relative
 

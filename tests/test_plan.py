@@ -24,6 +24,19 @@ def test_the_committed_plans_are_valid():
         assert plan.load(path.stem).name == path.stem
 
 
+def test_the_published_sweep_is_the_whole_grid_in_its_published_order():
+    found = plan.load("mac-mini-m4")
+    for backend in ("llama.cpp", "mlx-lm"):
+        cells = [c for c in plan.selected(found) if c.backend == backend]
+        assert len(cells) == 6 * 18
+        assert {len(found.cells(backend, m)) for m in found.models} == {18}
+        for model in found.models:
+            listed = [(c.gen, c.ctx) for c in found.cells(backend, model)]
+            assert (listed[0], listed[-1]) == ((256, 256), (1024, 30720)), "the canonical cell comes last"
+    assert (found.requests, found.power, found.ctx_size, found.free_eos) == (20, "powermetrics", 32000, [])
+    assert found.prompts == [256, 512, 1024, 2048, 4096, 30720] and found.gens == [256, 512, 1024]
+
+
 def test_cells_are_the_whole_grid_shuffled_by_the_seed(tmp_path):
     found = plan.load(write(tmp_path, BASE))
     cells = found.cells("llama.cpp", "tiny-trinity")

@@ -165,6 +165,20 @@ def test_dry_run_starts_nothing(scratch_run, make_plan, capfd):
     assert not paths.run_folder(scratch_run).exists()
 
 
+def test_dry_run_of_the_published_sweep(capfd):
+    assert sweep.main(["--plan", "mac-mini-m4", "--dry-run"]) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert len(said) == 217 and sum("would record mlx-lm smallthinker" in line for line in said) == 18
+    assert "216 of 216 cells to run, 20 requests each after 1 warm-up, about 32:" in said[-1]
+
+
+def test_a_model_that_nobody_has_published_keeps_its_row_with_the_reason(scratch_run, make_plan, capfd):
+    assert go(make_plan(models="smallthinker-4b-a0.6b", backends="mlx-lm"), scratch_run) == 0
+    (record,) = records(scratch_run).values()
+    assert record["reason"] == "smallthinker-4b-a0.6b: no conversion for mlx-lm is published"
+    assert (record["state"], record["unsupported"]) == ("failed", True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
