@@ -20,11 +20,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lib import backends, busy, command, machine, macos, models, options, power, progress, store
+from lib import backends, busy, command, hashes, machine, macos, models, options, power, progress, store
 from lib.estimate import Estimate, clock
 from lib.files import TinymoeError, free_MB, read_optional
 from lib.finding import ERROR, OK, WARNING, Finding, count, show
-from lib.paths import CACHE, RUNS, relative
+from lib.paths import RUNS, relative
 from lib.plan import Cell, Plan, load, selected
 
 PYTHONS = ((3, 11), (3, 13))
@@ -180,9 +180,9 @@ def _model(plan: Plan, backend: str, name: str) -> Iterator[Finding]:
 
 def _checksums(files: list[Path]) -> str:
     """What is recorded of the weights' SHA-256, without computing any: of one file its first digits, else how many."""
-    record = read_optional(CACHE / "models.json")
-    kept = [record.get(str(file.resolve()), {}) for file in files]
-    same = [k["sha256"] for f, k in zip(files, kept, strict=True) if k.get("size") == f.stat().st_size]
+    record = read_optional(hashes.RECORD)
+    kept = [(file.stat(), record.get(str(file.resolve()), {})) for file in files]
+    same = [k["sha256"] for now, k in kept if (k.get("size"), k.get("mtime_ns")) == (now.st_size, now.st_mtime_ns)]
     if not same:
         return "SHA-256 not recorded"
     return f"SHA-256 {same[0][:12]}... recorded" if len(files) == 1 else f"SHA-256 of {len(same)} files recorded"

@@ -128,7 +128,7 @@ def _memory() -> Finding:
     if level == "normal":
         return Finding(OK, "memory", f"memory pressure normal{free}")
     worst = ERROR if level == "critical" else WARNING
-    return Finding(worst, "memory", f"memory pressure {level}{free}: a model would be swapped out", "close programs")
+    return Finding(worst, "memory", f"memory pressure {level}{free}: a model would be swapped", "close programs")
 
 
 def _clock() -> Finding:

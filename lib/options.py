@@ -15,13 +15,13 @@ from lib.paths import CACHE, ROOT
 HELP_TIMEOUT_S = 60
 
 
-def known(program: list[str], version: str, environment: dict[str, str], cache: Path = CACHE) -> set[str] | None:
+def known(program: list[str], version: str, environment: dict[str, str], cache: Path | None = None) -> set[str] | None:
     """Options that `program` (first words of a command line) lists in its help; None if it lists none.
 
-    They are kept in `cache`/options, under a name that changes with `version` and with the program's file: MLX-LM
-    needs seconds to print its help.
+    They are kept in `cache` (the project's), under a name that changes with `version` and with the program's file:
+    MLX-LM needs seconds to print its help.
     """
-    path = cache / "options" / f"{_stamp(program, version)}.json"
+    path = (cache or CACHE) / "options" / f"{_stamp(program, version)}.json"
     if kept := read_optional(path):
         return set(kept["options"])
     found = listed(_help(program, environment))

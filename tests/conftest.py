@@ -1,5 +1,7 @@
 """What several test modules share: a run under runs/ that is gone afterwards, and a small plan."""
 
+import os
+import platform
 import shutil
 import uuid
 from pathlib import Path
@@ -7,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from lib import paths
+
+# Small programs that print what a Mac's own do; each says in its first lines how it can be told to fail.
+STAND_INS = Path(__file__).with_name("stand_ins")
 
 PLAN = """
 backends: [{backends}]
@@ -45,3 +50,22 @@ def make_plan(tmp_path):
         return str(path)
 
     return make
+
+
+@pytest.fixture
+def mac(monkeypatch):
+    """This machine passes for a Mac mini M4: its programs are those of tests/stand_ins, first on PATH.
+
+    Call it with what goes wrong, mac(sudo="password", thermal="Heavy"): each becomes a variable STAND_IN_<NAME>.
+    """
+    for name in [name for name in os.environ if name.startswith("STAND_IN_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{STAND_INS}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+
+    def but(**wrong: str) -> None:
+        for name, value in wrong.items():
+            monkeypatch.setenv(f"STAND_IN_{name.upper()}", value)
+
+    return but
