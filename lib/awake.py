@@ -6,10 +6,11 @@ Not run on a Mac yet: written from the manual page, tested with a stand-in.
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from lib import machine
 
 # Display, idle, disk and system sleep; -w ends it when the process with this pid has ended, however it ended.
 COMMAND = ("caffeinate", "-dims", "-w")
@@ -19,7 +20,7 @@ STOP_S = 5.0
 @contextmanager
 def awake() -> Iterator[str]:
     """Keep the machine from sleeping inside; gives a line that says what was done, empty where nothing is needed."""
-    if platform.system() != "Darwin":
+    if not machine.is_macos():
         yield ""
         return
     try:

@@ -83,7 +83,7 @@ def _power(plan: Plan) -> Iterator[Finding]:
     elif plan.power == "powermetrics":
         yield Finding(ERROR, "power", refusal, _allow(refusal) or "set 'power: modelled' or 'none' in the plan")
     elif machine.is_macos():
-        yield Finding(WARNING, "power", f"{refusal}: power will be modelled", _allow(refusal))
+        yield Finding(WARNING, "power", f"power will be modelled: {refusal}", _allow(refusal))
     else:
         yield Finding(OK, "power", f"modelled from CPU time: {refusal}")
 

@@ -15,7 +15,7 @@ PACKAGES = ("httpx", "mlx", "mlx-lm", "numpy", "pandas", "psutil", "scipy", "xll
 
 
 def is_macos() -> bool:
-    """Whether this is a Mac. Asked here, so that tests with stand-ins for a Mac's programs have one place to say so."""
+    """Whether this is a Mac. Everything here asks this, so that tests with stand-ins have one place to say so."""
     return platform.system() == "Darwin"
 
 

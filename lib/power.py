@@ -8,7 +8,6 @@ itself if the harness is killed, so no meter is left behind.
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import select
 import subprocess
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from lib import powermetrics
+from lib import machine, powermetrics
 from lib.files import TinymoeError
 from lib.paths import ROOT
 from lib.plan import Plan
@@ -95,7 +94,7 @@ def powermetrics_refusal() -> str:
 
     Not run on a Mac yet: written from the manual page, tested with stand-ins.
     """
-    if platform.system() != "Darwin":
+    if not machine.is_macos():
         return "powermetrics exists on macOS only"
     trial = ["sudo", "-n", POWERMETRICS, "-n", "1", "-i", "50", "--samplers", "cpu_power"]
     try:

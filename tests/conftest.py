@@ -1,14 +1,13 @@
 """What several test modules share: a run under runs/ that is gone afterwards, and a small plan."""
 
 import os
-import platform
 import shutil
 import uuid
 from pathlib import Path
 
 import pytest
 
-from lib import paths
+from lib import machine, paths
 
 # Small programs that print what a Mac's own do; each says in its first lines how it can be told to fail.
 STAND_INS = Path(__file__).with_name("stand_ins")
@@ -61,8 +60,7 @@ def mac(monkeypatch):
     for name in [name for name in os.environ if name.startswith("STAND_IN_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{STAND_INS}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(machine, "is_macos", lambda: True)
 
     def but(**wrong: str) -> None:
         for name, value in wrong.items():

@@ -17,7 +17,7 @@ def caffeinate(tmp_path, monkeypatch):
     program.write_text('#!/bin/sh\necho "$*" > "$0.said"\nexec sleep 60\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(awake.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(awake.machine, "is_macos", lambda: True)
     return program.with_name("caffeinate.said")
 
 
@@ -39,13 +39,13 @@ def _sleeping_child():
 
 
 def test_without_the_program_the_sweep_goes_on_and_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(awake.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(awake.machine, "is_macos", lambda: True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with awake.awake() as said:
         assert said.startswith("the machine may fall asleep: caffeinate did not start")
 
 
 def test_elsewhere_nothing_is_done(monkeypatch):
-    monkeypatch.setattr(awake.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(awake.machine, "is_macos", lambda: False)
     with awake.awake() as said:
         assert said == ""

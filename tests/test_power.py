@@ -34,14 +34,14 @@ def test_modelled_says_so_with_its_numbers():
 
 
 def test_auto_off_a_mac_is_the_stand_in_with_the_reason(monkeypatch):
-    monkeypatch.setattr(power.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(power.machine, "is_macos", lambda: False)
     found = source(power="auto")
     assert found.kind == "stand-in meter"
     assert "powermetrics exists on macOS only" in found.note
 
 
 def test_powermetrics_that_cannot_be_had_is_an_error(monkeypatch):
-    monkeypatch.setattr(power.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(power.machine, "is_macos", lambda: False)
     with pytest.raises(power.PowerError, match="powermetrics exists on macOS only; or set 'power: modelled'"):
         source(power="powermetrics")
 
@@ -53,7 +53,7 @@ def sudo(tmp_path, monkeypatch, script):
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(power.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(power.machine, "is_macos", lambda: True)
 
 
 def test_powermetrics_that_sudo_allows_is_measured(tmp_path, monkeypatch):
