@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpcore
 import httpx
 
+from lib import ollama_stream
 from lib.files import TinymoeError
 from lib.prompts import prompt_sha256
 from lib.stream import Answer, Exchange
@@ -32,10 +33,12 @@ class ClientError(TinymoeError):
 class Client:
     """A connection to one server at `base_url` (http://127.0.0.1:PORT), kept open between requests.
 
-    Raises ClientError for any other host: prompts go nowhere but to servers started on this machine.
+    dialect: openai, which all servers speak, or ollama. Raises ClientError for any other host: prompts go nowhere but
+    to servers started on this machine.
     """
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, dialect: str = "openai") -> None:
+        self._path, self._body, self._answer = _DIALECTS[dialect]
         self._wire = _Wire()
         self._http = httpx.Client(
             base_url=f"http://127.0.0.1:{_loopback_port(base_url)}", transport=_transport(self._wire),
@@ -77,13 +80,13 @@ class Client:
         """
         request_id = str(uuid.uuid4())
         request = self._http.build_request(
-            "POST", "/v1/chat/completions", content=_body(prompt, gen, model, extras),
+            "POST", self._path, content=self._body(prompt, gen, model, extras),
             headers={"content-type": "application/json", "accept": "text/event-stream",
                      "accept-encoding": "identity", "x-request-id": request_id},
         )  # fmt: skip
         wire = self._wire
         for _ in range(2):
-            answer, connects, wire.received = Answer(), wire.connects, 0
+            answer, connects, wire.received = self._answer(), wire.connects, 0
             wall_start, start = time.time_ns(), time.perf_counter_ns()
             self._read(request, answer, start + int(timeout_s * 1e9))
             end, wall_end = time.perf_counter_ns(), time.time_ns()
@@ -138,6 +141,13 @@ def _body(prompt: str, gen: int, model: str, extras: Mapping[str, Any] | None) -
         "temperature": 0,
     }
     return json.dumps(body | dict(extras or {})).encode()
+
+
+# Endpoint, body of a request and reader of the answer.
+_DIALECTS = {
+    "openai": ("/v1/chat/completions", _body, Answer),
+    "ollama": (ollama_stream.PATH, ollama_stream.body, ollama_stream.OllamaAnswer),
+}
 
 
 class _Wire(httpcore.NetworkBackend):

@@ -48,9 +48,10 @@ def measure(
     and the others go on; only when the server has died are the remaining ones not sent. Raises PowerError if the meter
     cannot start, OSError if the disk is full.
     """
-    watch = Watch(server.pid)
-    meter = Meter(source, server.pid, folder / "powermetrics.log", say)
-    memory = MemorySampler(server.pid, folder / "rss.csv")
+    pid = server.worker_pid
+    watch = Watch(pid)
+    meter = Meter(source, pid, folder / "powermetrics.log", say)
+    memory = MemorySampler(pid, folder / "rss.csv")
     meter.start()
     memory.start()
     started = time.time_ns(), time.monotonic()
@@ -62,11 +63,13 @@ def measure(
         memory.stop()
     observer = watch.observer(meter, memory)
     write_json(folder / "profile_export_aiperf.json", aiperf.summary(exchanges))
-    verdict = judge(plan, exchanges, clocks, server) or _read_again(folder, cell)
+    doubt = judge(plan, exchanges, clocks, server)
+    verdict = doubt or _read_again(folder, cell)
     return {
         "state": verdict.state,
         "reason": verdict.reason,
         "counts": _counts(plan, exchanges),
+        "short": None if doubt else _short(folder, cell),
         "clocks": clocks,
         "power": asdict(source) | _meter_facts(meter),
         "memory": {"samples": memory.samples, "trouble": memory.trouble},
@@ -78,7 +81,8 @@ def _requests(
     plan: Plan, cell: Cell, server: Server, prepared: Prepared, folder: Path, tick: Callable[[], None], watch: Watch
 ) -> list[Exchange]:
     exchanges: list[Exchange] = []
-    with Client(server.base_url) as client, (folder / "profile_export.jsonl").open("a", encoding="utf-8") as out:
+    talk = Client(server.base_url, server.backend.dialect)
+    with talk as client, (folder / "profile_export.jsonl").open("a", encoding="utf-8") as out:
         for number, prompt in enumerate(prepared.prompts):
             phase = "warmup" if number < plan.warmup else "profiling"
             index = number if phase == "warmup" else number - plan.warmup
@@ -143,6 +147,13 @@ def judge(plan: Plan, exchanges: list[Exchange], clocks: dict, server: Server) -
             "failed", f"{len(failed)} of {len(measured)} requests failed; "
             f"request {first.index + 1}: {first.error['type']}: {first.error['message']}"
         )  # fmt: skip
+    cold = [e for e in measured if (e.server_timings or {}).get("cold")]
+    if cold:
+        load_s = cold[0].server_timings["load_duration"] / 1e9
+        return Verdict(
+            "invalid", f"cold: the model was loaded inside {len(cold)} of {len(measured)} requests, "
+            f"for {load_s:.1f} s in request {cold[0].index + 1}"
+        )  # fmt: skip
     apart_s = clocks["wall_s"] - clocks["monotonic_s"]
     if abs(apart_s) > rates.SLEEP_S:
         return Verdict(
@@ -167,6 +178,12 @@ def _counts(plan: Plan, exchanges: list[Exchange]) -> dict:
         "censored": sum(bool(e.error) and e.error["type"] == "timeout" for e in measured),
         "warmup": len(exchanges) - len(measured),
     }
+
+
+def _short(folder: Path, cell: Cell) -> int:
+    """Measured requests whose text ended before the length asked, by the server's own count."""
+    ok = rates.good(aiperf.read_requests(folder / "profile_export.jsonl"))
+    return int((ok["osl"][ok["token_source"] == "usage"] < cell.gen).sum())
 
 
 def _window(start_ns: int, start_monotonic_s: float) -> dict:

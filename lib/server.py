@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
-from lib.backends import HOST, Backend, BackendError
+from lib.backend import HOST, Backend, BackendError, Serving
 from lib.files import TinymoeError, read_json, read_optional
 from lib.hashes import sha256
 from lib.models import Model
@@ -58,6 +58,7 @@ class Server:
         self.ctx_size, self.extra_flags = ctx_size, list(extra_flags)
         self.log = folder / "server.log"
         self.port, self.command = 0, [""]
+        self._prepared, self._checks = False, {}
         self._popen: subprocess.Popen[bytes] | None = None
         self._process: psutil.Process | None = None
 
@@ -76,13 +77,26 @@ class Server:
         return self._popen.pid
 
     @property
+    def worker_pid(self) -> int:
+        """Process id of what computes: the server, or the largest process that it started if those do the work."""
+        if self.backend.computes_in_child and self._process is not None:
+            with contextlib.suppress(psutil.Error, ValueError):
+                return max(self._process.children(recursive=True), key=lambda p: p.memory_info().rss).pid
+        return self.pid
+
+    @property
     def base_url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
     @property
+    def serving(self) -> Serving:
+        """This server as its backend's hooks see it."""
+        return Serving(self.base_url, self.port, self.model, Path(relative(self.path)), self.ctx_size)
+
+    @property
     def model_field(self) -> str:
         """What a request has to say as its "model"."""
-        return self.backend.model_field
+        return self.backend.model_field(self.serving)
 
     @functools.cached_property
     def request_extras(self) -> dict[str, Any]:
@@ -92,14 +106,14 @@ class Server:
     @functools.cached_property
     def count_tokens(self) -> Callable[[str], int]:
         """Counts the tokens of a text with this server's tokenizer, without template."""
-        return self.backend.tokenize(self.base_url, self.path)
+        return self.backend.tokenize(self.base_url, self.path, self.model)
 
     def start(self) -> None:
         """Launch the process on a free port and note its pid and start time. It is not ready yet."""
         if not self.path.exists():
             raise ServerError(f"{self._who()}: model {relative(self.path)} is missing; make or fetch it again")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
+        self.port, self._prepared = _free_port(), False
         # Seen from the root, where it runs: servers repeat the path, and artifacts are to name no machine's folders.
         served = Path(relative(self.path))
         self.command = self.backend.command(served, self.port, self.ctx_size, self.extra_flags)
@@ -107,7 +121,7 @@ class Server:
             self._log_start = log.tell()
             try:
                 self._popen = subprocess.Popen(
-                    self.command, cwd=ROOT, env=os.environ | self.backend.environment(),
+                    self.command, cwd=ROOT, env=os.environ | self.backend.environment(self.port),
                     stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
             except OSError as e:
@@ -157,8 +171,14 @@ class Server:
                 time.sleep(POLL_S)
                 continue
             try:
+                if not self._prepared:
+                    self.backend.prepare(self.serving, left_s)
+                    self._prepared = True
                 self._ask("Hello", 1, min(left_s, PROBE_TIMEOUT_S))
+                self._checks = self.backend.check(self.serving)
                 return None
+            except BackendError as e:
+                return str(e) if self.alive() else self.death()
             except httpx.HTTPStatusError as e:
                 if e.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                     return self._reason() or f"answers {e.response.status_code}: {e.response.text.strip()}"
@@ -280,6 +300,7 @@ class Server:
             "model_path": relative(self.path),
             "sha256": hashes or sha256(self.path),
             "size_bytes": sum(p.stat().st_size for p in files),
+            "checks": self._checks,
             "total_B": self.model.total_B,
             "active_B": self.model.active_B,
             "tiny": self.model.tiny,
@@ -312,7 +333,7 @@ def _free_port() -> int:
 
 
 def _port_taken(failure: str) -> bool:
-    return "couldn't bind" in failure or "Address already in use" in failure
+    return "couldn't bind" in failure or "address already in use" in failure.lower()
 
 
 def _short(word: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lib import backends, llama_server, models, tiny
+from lib import backends, llama_server, mlx_lm, models, tiny
 from lib.backends import BackendError
 from lib.paths import CACHE, ROOT
 from lib.tiny import tokenizer
@@ -32,7 +32,7 @@ def binary(tmp_path):
 
 
 def test_unknown_backend():
-    with pytest.raises(BackendError, match=r"'vllm' is not available; there are llama\.cpp, mlx-lm"):
+    with pytest.raises(BackendError, match=r"'vllm' is not available; there are llama\.cpp, mlx-lm, ollama, mlx-vlm"):
         backends.get("vllm")
 
 
@@ -103,11 +103,11 @@ def test_end_of_text_of_the_tokenizer(tmp_path, token, ids):
     tokenizer.write(tmp_path, 1024)
     _write(tmp_path / "tokenizer_config.json", {"eos_token": token})
     _write(tmp_path / "config.json", {"text_config": None})
-    assert backends.eos_ids(tmp_path) == ids
+    assert mlx_lm.eos_ids(tmp_path) == ids
 
 
 def test_no_files_no_end_of_text(tmp_path):
-    assert backends.eos_ids(tmp_path) == []
+    assert mlx_lm.eos_ids(tmp_path) == []
 
 
 def test_mlx_counts_without_template_and_specials():
