@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
+from lib import store
 from lib.backend import HOST, Backend, BackendError, Serving
 from lib.files import TinymoeError, read_json, read_optional
 from lib.hashes import sha256
@@ -298,6 +299,7 @@ class Server:
             "port": self.port,
             "ctx_size": self.ctx_size,
             "model_path": relative(self.path),
+            "source": store.source(self.path),
             "sha256": hashes or sha256(self.path),
             "size_bytes": sum(p.stat().st_size for p in files),
             "checks": self._checks,

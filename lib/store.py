@@ -102,6 +102,16 @@ def _linked(target: Path, link: Path) -> Path:
     return link
 
 
+def source(path: Path) -> str:
+    """Repository, commit and file of a model that `locate` found, "org/name@commit/file"; "" for one made here."""
+    parts = Path(os.readlink(path)).parts if path.is_symlink() else ()
+    for n, part in enumerate(parts):
+        if part.startswith("models--"):
+            repo = part.removeprefix("models--").replace("--", "/", 1)
+            return "/".join([f"{repo}@{parts[n + 2]}", *parts[n + 3 :]])
+    return ""
+
+
 def needs(pairs: list[tuple[str, str]]) -> tuple[list[Wanted], list[str]]:
     """What (backend, model name) pairs need from the hub, each once, and a line for each that nobody has published."""
     wanted, unpublished = [], []
@@ -138,7 +148,7 @@ def fetch(wanted: list[Wanted]) -> int:
                 raise
             failed.append(str(e))
         else:
-            print(f"models: {one.model} {one.what} is here, SHA-256 recorded in .cache/models.json: {path.name}")
+            print(f"models: {one.model} ({one.what}) is here, its SHA-256 as on the hub: {path.name}")
     for line in failed:
         print(f"models: {line}", file=sys.stderr)
     return 1 if failed else 0

@@ -54,7 +54,7 @@ def hub(monkeypatch):
 @pytest.mark.parametrize("backend", ["llama.cpp", "ollama"])
 def test_locate_makes_a_tiny_model(tmp_path, backend):
     path = store.locate(models.get("tiny-gemma4-e2b"), backend, 4096, tmp_path)
-    assert path.is_file() and path.parent == tmp_path / "models"
+    assert path.is_file() and path.parent == tmp_path / "models" and store.source(path) == ""
 
 
 def test_a_tiny_model_has_a_tokenizer():
@@ -76,6 +76,7 @@ def test_locate_links_to_a_downloaded_file(cache, tmp_path):
     for _ in range(2):
         path = store.locate(models.get("trinity-nano"), "llama.cpp", 4096, tmp_path)
         assert path == tmp_path / "models" / "trinity-nano.gguf" and path.resolve() == wanted
+        assert store.source(path) == f"arcee-ai/Trinity-Nano-Preview-GGUF@{COMMIT}/T-Q4_K_M.gguf"
 
 
 def test_locate_links_to_a_downloaded_folder(cache, tmp_path):
@@ -83,6 +84,7 @@ def test_locate_links_to_a_downloaded_folder(cache, tmp_path):
     path = store.locate(models.get("trinity-nano"), "mlx-lm", 4096, tmp_path)
     assert path == tmp_path / "models" / "trinity-nano-4bit" and path.resolve() == folder
     assert (path / "config.json").is_file()
+    assert store.source(path) == f"mlx-community/Trinity-Nano-Preview-4bit@{COMMIT}"
 
 
 def test_a_link_follows_the_file_to_another_snapshot(cache, tmp_path):
