@@ -8,6 +8,8 @@ ONLY ?=
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 PYTHON ?= python3
 PY   ?= .venv/bin/python
+# An environment of its own: its pins of common packages are not ours.
+AIPERF := aiperf==0.13.0
 # The environment is built here only where the default Python is used; with PY=... it is the user's own.
 ENV  := $(if $(filter .venv/bin/python,$(PY)),.venv/.ready)
 
@@ -43,6 +45,15 @@ sweep: $(ENV)  ## measure the plan's cells that are not measured yet: PLAN, RUN,
 
 models: $(ENV)  ## fetch the models that the plan needs, checked and once: PLAN, ONLY
 	@$(PY) -m lib.store --plan "$(PLAN)" --only "$(ONLY)"
+
+aiperf-env: .venv-aiperf/.ready  ## the environment of the other load generator, aiperf (for plans with 'load: aiperf')
+
+.venv-aiperf/.ready:
+	@echo "aiperf-env: making .venv-aiperf with $(AIPERF) (a few minutes, once)"
+	@$(PYTHON) -m venv .venv-aiperf
+	@.venv-aiperf/bin/python -m pip install --quiet --disable-pip-version-check $(AIPERF)
+	@touch $@
+	@echo "aiperf-env: .venv-aiperf is ready"
 
 import: $(ENV)  ## copy artifacts of the earlier scripts into a run: FROM=<folder>, RUN (imported if not given)
 	@$(PY) -m lib.importer --from "$(FROM)" --run "$(if $(filter file,$(origin RUN)),imported,$(RUN))"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lib import aiperf, rates
+from lib import aiperf, aiperf_load, rates
 from lib.client import Client, Exchange
 from lib.files import TinymoeError, write_json
 from lib.memory import MemorySampler
@@ -31,11 +31,23 @@ class Verdict:
 
 @dataclass
 class Prepared:
-    """A cell's prompts and what the server needs in each request. Prompts are warm-ups first, then measured ones."""
+    """A cell's prompts and what the server needs in each request. Prompts are warm-ups first, then measured ones.
+
+    `tokenizer` is the folder of the model's tokenizer, for a load generator that makes its own prompts.
+    """
 
     prompts: list[str]
     extras: dict
     model_field: str
+    tokenizer: Path | None = None
+
+
+@dataclass
+class Sent:
+    """What came of a cell's requests: `counts` for cell.json, and the verdict of the load generator, if it has one."""
+
+    counts: dict
+    verdict: Verdict | None
 
 
 def measure(
@@ -56,25 +68,51 @@ def measure(
     memory.start()
     started = time.time_ns(), time.monotonic()
     try:
-        exchanges = _requests(plan, cell, server, prepared, folder, tick, watch)
+        by = _by_aiperf if plan.load == "aiperf" else _by_client
+        sent = by(plan, cell, server, prepared, folder, tick, watch)
     finally:
         clocks = _window(*started)
         meter.stop()
         memory.stop()
     observer = watch.observer(meter, memory)
-    write_json(folder / "profile_export_aiperf.json", aiperf.summary(exchanges))
-    doubt = judge(plan, exchanges, clocks, server)
-    verdict = doubt or _read_again(folder, cell)
+    verdict = sent.verdict or _slept(clocks) or _read_again(folder, cell)
     return {
         "state": verdict.state,
         "reason": verdict.reason,
-        "counts": _counts(plan, exchanges),
-        "short": None if doubt else _short(folder, cell),
+        "counts": sent.counts,
+        "short": None if sent.verdict else _short(folder, cell),
         "clocks": clocks,
         "power": asdict(source) | _meter_facts(meter),
         "memory": {"samples": memory.samples, "trouble": memory.trouble},
         "observer": observer,
     }
+
+
+def _by_client(
+    plan: Plan, cell: Cell, server: Server, prepared: Prepared, folder: Path, tick: Callable[[], None], watch: Watch
+) -> Sent:
+    """Send the requests by our own client and write both request files."""
+    exchanges = _requests(plan, cell, server, prepared, folder, tick, watch)
+    write_json(folder / "profile_export_aiperf.json", aiperf.summary(exchanges))
+    return Sent(_counts(plan, exchanges), judge(plan, exchanges, server))
+
+
+def _by_aiperf(
+    plan: Plan, cell: Cell, server: Server, prepared: Prepared, folder: Path, tick: Callable[[], None], watch: Watch
+) -> Sent:
+    """Send the requests by aiperf, which writes both request files itself."""
+    outcome = aiperf_load.run(
+        plan, cell, server.base_url, prepared.model_field, prepared.tokenizer, prepared.extras, folder, tick
+    )
+    watch.add_load(outcome.cpu_s)
+    reason = outcome.reason
+    if reason and (death := server.death()):
+        reason = f"{death}; {reason}"
+    phases = [r["metadata"]["benchmark_phase"] for r in outcome.records]
+    failed = sum(bool(r.get("error")) for r in outcome.records if r["metadata"]["benchmark_phase"] == "profiling")
+    sent = phases.count("profiling")
+    counts = {"planned": plan.requests, "sent": sent, "ok": sent - failed, "failed": failed, "censored": 0}
+    return Sent(counts | {"warmup": phases.count("warmup")}, Verdict("failed", reason) if reason else None)
 
 
 def _requests(
@@ -110,7 +148,7 @@ class Watch:
     def __init__(self, server_pid: int):
         self._server_cpu_s = cpu_clock(server_pid)
         self._began = time.monotonic(), time.process_time(), self._server_cpu_s()
-        self._load_cpu_s = 0.0
+        self._load_cpu_s = self._program_cpu_s = 0.0
 
     @contextmanager
     def load(self) -> Iterator[None]:
@@ -119,15 +157,21 @@ class Watch:
         yield
         self._load_cpu_s += time.thread_time() - began_s
 
+    def add_load(self, cpu_s: float) -> None:
+        """Count CPU seconds of a load generator that is a program of its own."""
+        self._load_cpu_s += cpu_s
+        self._program_cpu_s += cpu_s
+
     def observer(self, meter: Meter, memory: MemorySampler) -> dict:
         """CPU seconds by part over the cell's window; `harness_cpu_s` is this process less its other parts."""
         began_s, began_cpu_s, began_server_s = self._began
         own_cpu_s = time.process_time() - began_cpu_s
-        parts = self._load_cpu_s + meter.pump_cpu_s + memory.cpu_s
+        parts = self._load_cpu_s - self._program_cpu_s + meter.pump_cpu_s + memory.cpu_s
         return {
             "window_s": time.monotonic() - began_s,
             "load_generator_cpu_s": self._load_cpu_s,
-            "meter_cpu_s": meter.cpu_s,
+            # the meter's share is that of all children that have ended meanwhile, and the load generator may be one
+            "meter_cpu_s": meter.cpu_s - self._program_cpu_s,
             "meter_pump_cpu_s": meter.pump_cpu_s,
             "memory_sampler_cpu_s": memory.cpu_s,
             "harness_cpu_s": max(0.0, own_cpu_s - parts),
@@ -135,8 +179,8 @@ class Watch:
         }
 
 
-def judge(plan: Plan, exchanges: list[Exchange], clocks: dict, server: Server) -> Verdict | None:
-    """What only the sweep can know against the cell: the server's death, failed requests, sleep between requests."""
+def judge(plan: Plan, exchanges: list[Exchange], server: Server) -> Verdict | None:
+    """What only the sweep can know against the requests: the server's death, failed ones."""
     measured = [e for e in exchanges if e.phase == "profiling"]
     failed = [e for e in measured if e.error]
     if exchanges[-1].error and (death := server.death()):
@@ -154,6 +198,11 @@ def judge(plan: Plan, exchanges: list[Exchange], clocks: dict, server: Server) -
             "invalid", f"cold: the model was loaded inside {len(cold)} of {len(measured)} requests, "
             f"for {load_s:.1f} s in request {cold[0].index + 1}"
         )  # fmt: skip
+    return None
+
+
+def _slept(clocks: dict) -> Verdict | None:
+    """Whether the machine slept, or its clock was set, somewhere in the cell."""
     apart_s = clocks["wall_s"] - clocks["monotonic_s"]
     if abs(apart_s) > rates.SLEEP_S:
         return Verdict(

@@ -80,7 +80,7 @@ class Plan(_Strict):
     power: Literal["auto", "powermetrics", "modelled", "none"] = "auto"
     power_interval_ms: Annotated[int, Field(ge=10, le=10_000)] = 50
     modelled_power: ModelledPower = ModelledPower()
-    load: Literal["httpx"] = "httpx"
+    load: Literal["httpx", "aiperf"] = "httpx"
     smoke: list[Tokens] = [32, 256, 512]
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     ready_timeout_s: Annotated[float, Field(gt=0)] = 300.0

@@ -163,8 +163,10 @@ class Sweep:
         )  # fmt: skip
 
     def _prepare(self, cell: Cell, server: Server) -> Prepared:
-        texts = prompts(server.count_tokens, cell.ctx, cell.gen, self._requests(), self.plan.seed)
         extras = {} if self.plan.ends_freely(cell) else server.request_extras
+        if self.plan.load == "aiperf":  # it makes its own prompts
+            return Prepared([], extras, server.model_field, store.tokenizer(server.model, self.plan.ctx_size).parent)
+        texts = prompts(server.count_tokens, cell.ctx, cell.gen, self._requests(), self.plan.seed)
         return Prepared(texts, extras, server.model_field)
 
     def _record(self, cell: Cell, facts: dict) -> None:
