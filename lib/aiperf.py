@@ -72,12 +72,16 @@ def read_requests(path: Path) -> pd.DataFrame:
     the second its own total, or failing that the latency to the last token. A failed request keeps its row:
     `error` is its text, its metrics are NaN, and `censored` says that the deadline ended it.
 
-    `attrs["notes"]` lists what was odd: a cut last line, a damaged line and its number, missing counts.
+    `attrs["notes"]` lists what was odd: a cut last line, a damaged line and its number, missing counts, answers that
+    were read late (`is_bunched`), whose token times are NaN.
     Raises AiperfError if the file is not there or cannot be read.
     """
     records, notes = read_records(Path(path))
     rows = sorted((_row(r) for r in records), key=lambda row: row["start_ns"])
     frame = pd.DataFrame({c: pd.Series([row[c] for row in rows], dtype=kind) for c, kind in COLUMNS.items()})
+    bunched = sum(is_bunched(r) for r in records if _error(r) is None)
+    if bunched:
+        notes = [*notes, f"{bunched} of {len(records)} answers came all at once: no time of their tokens is known"]
     frame.attrs["notes"] = notes + _doubts(frame)
     return frame
 
@@ -141,8 +145,28 @@ _NOTHING: dict[str, Any] = dict.fromkeys(
 ) | {"token_source": None}  # fmt: skip
 
 
+BUNCHED_SHARE, AT_ONCE_MS, ENOUGH_GAPS = 0.5, 0.02, 8
+"""More than this share of a request's gaps between chunks below AT_ONCE_MS: its answer was read late, all at once."""
+_TOKEN_TIMES = ("ttft_ms", "ttfv_ms", "itl_ms", "output_tok_s_per_user", "prefill_tok_s_per_user")
+
+
+def is_bunched(found: Record) -> bool:
+    """Whether most tokens of a request arrived together: then its first token was seen late, and no rate is known.
+
+    The client, or the machine, could not keep up. Its latency stands: the last token was there when it ended.
+    """
+    gaps = _dict(_dict(found.get("metrics")).get("inter_chunk_latency")).get("value")
+    gaps = [_number(gap) for gap in gaps] if isinstance(gaps, list) else []
+    return len(gaps) >= ENOUGH_GAPS and sum(gap < AT_ONCE_MS for gap in gaps) > BUNCHED_SHARE * len(gaps)
+
+
 def _times_and_counts(found: Record, own: Record) -> dict[str, Any]:
-    """Metrics of a successful request, with rates by the count that `isl` and `osl` show."""
+    """Metrics of a successful request, with rates by the count that `isl` and `osl` show; no token times if bunched."""
+    row = _as_written(found, own)
+    return row | (dict.fromkeys(_TOKEN_TIMES, math.nan) if is_bunched(found) else {})
+
+
+def _as_written(found: Record, own: Record) -> dict[str, Any]:
     isl_file, osl_file = _value(found, "input_sequence_length"), _value(found, "output_sequence_length")
     isl = _value(found, "usage_prompt_tokens", "input_sequence_length")
     osl = _value(found, "usage_completion_tokens", "output_sequence_length")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import huggingface_hub as hub
 from huggingface_hub import constants, errors
-from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers
 
 from lib import hashes
@@ -148,6 +147,8 @@ def _fetch_large(wanted: Wanted, name: str, file: File) -> None:
 
     It would fetch the file itself, but keep nothing of it when it is interrupted, which is hours for some.
     """
+    from huggingface_hub.file_download import http_get  # here: it brings progress bars that a sweep has no use for
+
     blob = _blob(wanted, file.sha256)
     if blob.exists():
         return

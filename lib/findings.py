@@ -62,23 +62,26 @@ def crossovers(cells: pd.DataFrame, name: str) -> pd.DataFrame:
 
     Columns: backend, gen, overtaking, overtaken, low_ctx, high_ctx (the overtaking model is worse at low_ctx and
     better at high_ctx), low_gap_pct, high_gap_pct (its value against the other's, in percent). Lengths at which the
-    two are closer than TIE_PCT are passed over: nobody leads there.
+    two are closer than TIE_PCT, or at which their intervals overlap (columns <name>_low and <name>_high, if `cells`
+    has them), are passed over: nobody leads there.
     """
     rows = [
         {"backend": backend, "gen": gen} | crossing
         for (backend, gen), own in cells.groupby(["backend", "gen"])
-        for crossing in _crossings(_by_prompt(own, name).droplevel("backend"), name)
+        for crossing in _crossings(own, name)
     ]
     names = ["backend", "gen", "overtaking", "overtaken", "low_ctx", "high_ctx", "low_gap_pct", "high_gap_pct"]
     return pd.DataFrame(rows, columns=names)
 
 
-def _crossings(table: pd.DataFrame, name: str) -> list[dict]:
-    """Crossings between the lines of `table` (a row a model, a column a prompt length)."""
-    found = []
+def _crossings(cells: pd.DataFrame, name: str) -> list[dict]:
+    """Crossings between the lines of one backend and generation length."""
+    table, found = _by_prompt(cells, name).droplevel("backend"), []
+    known = [column for column in (f"{name}_low", f"{name}_high") if column in cells]
+    ends = [_by_prompt(cells, column).droplevel("backend") for column in known]
     for one, other in combinations(style.in_order(list(table.index)), 2):
         gap_pct = (100 * (table.loc[one] / table.loc[other] - 1)).dropna()
-        clear = gap_pct[gap_pct.abs() >= TIE_PCT]
+        clear = gap_pct[(gap_pct.abs() >= TIE_PCT) & _apart(ends, one, other, gap_pct.index)]
         for (low, before), (high, after) in pairwise(clear.items()):
             if (before > 0) != (after > 0):
                 up, down = (one, other) if (after > 0) != is_low(name) else (other, one)
@@ -90,15 +93,39 @@ def _crossings(table: pd.DataFrame, name: str) -> list[dict]:
     return found
 
 
+def _apart(ends: list[pd.DataFrame], one: str, other: str, lengths: pd.Index) -> pd.Series:
+    """At which prompt lengths the intervals of two models do not overlap; true where one is not known."""
+    if len(ends) < 2:
+        return pd.Series(True, lengths)
+    (low, high) = (end.reindex(index=[one, other], columns=lengths) for end in ends)
+    overlap = (low.loc[one] <= high.loc[other]) & (low.loc[other] <= high.loc[one])
+    return ~overlap
+
+
+def with_intervals(cells: pd.DataFrame, requests: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    """`cells` with the 95 % interval of each median over requests: <name>_low and <name>_high.
+
+    `columns` maps a metric to the column of `requests`. NaN with fewer than two requests.
+    """
+    sent = requests[(requests["phase"] == "profiling") & requests["error"].isna()]
+    groups = dict(list(sent.groupby([*SERIES, *CELL])))
+    places, none = list(cells[[*SERIES, *CELL]].itertuples(index=False, name=None)), sent.head(0)
+    for name, column in columns.items():
+        found = [stats.median_ci(groups.get(place, none)[column], 1000) for place in places]
+        cells = cells.assign(**{f"{name}_low": [low for low, _ in found], f"{name}_high": [high for _, high in found]})
+    return cells
+
+
 def peaks(cells: pd.DataFrame, name: str) -> pd.DataFrame:
     """At which prompt length each line is best and worst: backend, model, gen, best_ctx, worst_ctx, inside.
 
-    `inside` says that the best lies at neither end. Lines of fewer than three prompt lengths have no row.
+    `inside` says that the best lies at neither end. Lines that lack a prompt length, or have fewer than three, have no
+    row: where their end is missing nobody knows whether the best was there.
     """
-    rows = []
+    rows, lengths = [], cells["ctx"].nunique()
     for (backend, model, gen), own in cells[cells[name].notna()].groupby([*SERIES, "gen"]):
         line = own.set_index("ctx")[name].sort_index()
-        if len(line) > 2:
+        if len(line) > 2 and len(line) == lengths:
             best, worst = (line.idxmin(), line.idxmax()) if is_low(name) else (line.idxmax(), line.idxmin())
             inside = line.index[0] < best < line.index[-1]
             rows.append((backend, model, gen, best, worst, inside))
@@ -114,6 +141,16 @@ def gen_spread_pct(cells: pd.DataFrame, name: str) -> pd.DataFrame:
     several = grouped.count() > 1
     spread = 100 * (grouped.max() - grouped.min()) / grouped.median()
     return spread[several].rename("spread_pct").reset_index()
+
+
+def shared_medians(cells: pd.DataFrame, name: str, backend: str) -> tuple[pd.Series, int]:
+    """Median of `name` by model under one backend over the cells that every model there has, and how many those are.
+
+    Medians over different cells compare cells, not models. Models without a value are left out.
+    """
+    own = cells[(cells["backend"] == backend) & cells[name].notna()]
+    table = own.pivot_table(index="model", columns=CELL, values=name, aggfunc="first").dropna(axis=1)
+    return table.median(axis=1), table.shape[1]
 
 
 def leaders(cells: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -214,10 +251,10 @@ def recommendations(cells: pd.DataFrame) -> pd.DataFrame:
     """Best backend and model for each use case, over the cells that all its candidates have.
 
     Columns: use_case, rule, metric, cells (how many were compared), candidates, backend, model, score, next_backend,
-    next_model, margin_pct (how much worse the runner-up is, in percent of the winner), left_out ((backend, model) pairs
-    with too few comparable cells), contested_by (those of them that beat the winner over the cells they share with it:
-    then the table cannot recommend). The score is the geometric mean over the cells compared (or the worst cell's
-    value). A use case without candidates has no row; one with a single candidate has no runner-up.
+    next_model, margin_pct (how much better the winner is, in percent of the runner-up), left_out ((backend, model)
+    pairs with too few comparable cells), contested_by (those of them that beat the winner over the cells they share
+    with it: then the table cannot recommend). The score is the geometric mean over the cells compared (or the worst
+    cell's value). A use case without candidates has no row; one with a single candidate has no runner-up.
     """
     cells = of_the_length_asked(cells)
     return pd.DataFrame([row for case in USE_CASES if (row := _recommend(cells, case))])
@@ -239,7 +276,7 @@ def _recommend(cells: pd.DataFrame, case: UseCase) -> dict | None:
     }  # fmt: skip
     if len(scores) > 1:
         row |= dict(zip(("next_backend", "next_model"), scores.index[1], strict=True))
-        row["margin_pct"] = 100 * abs(scores.iloc[1] / score - 1)
+        row["margin_pct"] = 100 * abs(score / scores.iloc[1] - 1)
     return row
 
 

@@ -208,7 +208,19 @@ def gathered(samples: pd.DataFrame) -> str:
     share = {p: 100 * upper[active["phase"] == p].mean() for p in ("prefill", "decode") if (active["phase"] == p).any()}
     parts = [f"{value:.0f} % of the samples in {phase}" for phase, value in share.items()]
     two = f"{found[0]:.0f} and {found[1]:.0f} MHz"
-    return f"The clock gathers about two states, {two}; nearer to the upper are {listed(parts)}."
+    away = _strays(active, found)
+    return f"The clock gathers about two states, {two}; nearer to the upper are {listed(parts)}.{away}"
+
+
+def _strays(active: pd.DataFrame, found: tuple[float, float]) -> str:
+    """In which phase and at which prompt lengths most samples are near neither state."""
+    near = sum((active["gpu_freq_MHz"] - state).abs() <= _NEAR_MHZ for state in found) > 0
+    if "ctx" not in active:
+        return ""
+    share = (100 * (1 - near)).groupby([active["phase"], active["ctx"]]).mean()
+    away = share[share > 50]
+    parts = [f"{escape(str(phase))} at prompt {ctx} ({value:.0f} %)" for (phase, ctx), value in away.items()]
+    return f" Most samples are near neither in {listed(parts)}." if parts else ""
 
 
 def ramp(samples: pd.DataFrame, requests: pd.DataFrame) -> str:

@@ -79,7 +79,7 @@ ALSO_FROM_POWER = (
 """Columns that are no metric of the report and yet follow from power: void in a warm-up cell like those above."""
 
 OF_A_RUN = (
-    _m("asked_s", "s", "Latency of an answer of the length asked", "(TTFT + (gen - 1) ITL) / 1000", "I.11", "low"),
+    _m("asked_s", "s", "Latency of an answer of the length asked", "(TTFT + (gen - 1) ITL) / 1000", "I.11", "low", 3),
     _p("asked_J", "J", "Energy of an answer of the length asked", "prefill_J + gen decode_J / osl", "I.5", "low", 1),
     _m("retention_pct", "%", "Output rate kept", "100 tok/s at the longest prompt / tok/s at the shortest", "I.9", "high", 1),
 )  # fmt: skip

@@ -9,11 +9,16 @@ from pathlib import Path
 import pandas as pd
 
 from lib import cells as run_cells
-from lib import macs, metrics, models, style
+from lib import findings, macs, metrics, models, style
 from lib.files import read_optional
 from lib.paths import run_folder
 
 KEYS = ["backend", "model", "ctx", "gen"]
+BY_REQUEST = {
+    "output_tok_s": "output_tok_s_per_user", "prefill_tok_s": "prefill_tok_s_per_user", "ttft_ms": "ttft_ms",
+    "rl_ms": "rl_ms",
+}  # fmt: skip
+"""Metrics of a cell that are medians over requests, and the column of the requests that they are medians of."""
 
 
 class Run:
@@ -51,10 +56,15 @@ class Run:
         return int(self.cells["ctx"].max()), int(self.cells["gen"].max())
 
     def at_canonical(self, backend: str) -> pd.DataFrame:
-        """The usable canonical cells of one backend, in the order of models."""
+        """The usable canonical cells of one backend, in the order of models, with intervals of their medians."""
         ctx, gen = self.canonical
         found = self.ok[(self.ok["ctx"] == ctx) & (self.ok["gen"] == gen) & (self.ok["backend"] == backend)]
-        return in_order(found)
+        return in_order(findings.with_intervals(found, self.requests, BY_REQUEST))
+
+    @cached_property
+    def rates(self) -> pd.DataFrame:
+        """The usable cells with the 95 % interval of their output rate."""
+        return findings.with_intervals(self.ok, self.requests, {"output_tok_s": BY_REQUEST["output_tok_s"]})
 
     @property
     def power_note(self) -> str:
@@ -62,6 +72,18 @@ class Run:
         kinds = self.ok[["power_source", "power_basis", "power_scope"]].drop_duplicates()
         words = [f"{k.power_source}: {k.power_basis}, scope {k.power_scope}" for k in kinds.itertuples()]
         return f"Power by {'; '.join(words)}. Warm-up cells are void." if words else "No cell has power."
+
+    @property
+    def short_note(self) -> str:
+        """Warns under a table of whole requests where answers ended early; empty where none did."""
+        short = int((self.ok["osl_mismatch_pct"] < -findings.MISMATCH_PCT).sum())
+        if not short:
+            return ""
+        what = "1 cell has answers" if short == 1 else f"{short} cells have answers"
+        return (
+            f"{what} more than {findings.MISMATCH_PCT:g} % shorter than asked ([Table 18b](#table-18b)): "
+            "latency and energy of their requests are those of a shorter answer."
+        )
 
     def why_missing(self, name: str) -> str:
         """Why the column `name` has no value in any usable cell; empty if it has one."""
@@ -77,11 +99,16 @@ class Run:
         return reasons[0] if len(reasons) else f"no cell has a value of {metrics.BY_NAME[name].title}"
 
     def medians(self, names: list[str]) -> pd.DataFrame:
-        """Median over the usable cells of each backend and model, with the number of cells behind each row."""
+        """Median over the usable cells of each backend and model; `cells` is the number behind each value, in order of
+        the columns where they differ: "2, 1, 1"."""
         grouped = self.ok.groupby(["backend", "model"])
-        table = grouped[names].median()
-        table.insert(0, "cells", grouped[names[0]].count())
+        table, counts = grouped[names].median(), grouped[names].count()
+        table.insert(0, "cells", [_numbers(row) for row in counts.to_numpy().tolist()])
         return in_order(table.reset_index())
+
+
+def _numbers(counts: list[int]) -> str:
+    return str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:

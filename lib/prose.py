@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 from IPython.display import Markdown, display
 
-from lib import metrics, style
+from lib import findings, metrics, style
 from lib.findings import TIE_PCT
 from lib.tables import escape, number
 
@@ -69,7 +69,11 @@ def leader(cells: pd.DataFrame, name: str) -> pd.Series | None:
 
 
 def leads(cells: pd.DataFrame, name: str, where: str) -> str:
-    """Who leads on `name` among the rows, by how much, over whom. Empty with fewer than two rows that have a value."""
+    """Who leads on `name` among the rows, by how much, over whom, and whether that is more than chance.
+
+    Chance is told from <name>_low and <name>_high where the rows have them. Empty with fewer than two rows that have a
+    value.
+    """
     known = cells[cells[name].notna()].sort_values(name, ascending=metrics.BY_NAME[name].better == "low")
     if len(known) < 2:
         return ""
@@ -80,17 +84,29 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
     title, side = metrics.BY_NAME[name].title, "above" if first[name] > second[name] else "below"
     return (
         f"{title}: {who(first)} leads {where} with {value(name, first[name])}, "
-        f"{number(gap_pct, 1)} % {side} {who(second)} ({value(name, second[name])}).{missing}"
+        f"{number(gap_pct, 1)} % {side} {who(second)} ({value(name, second[name])}){_by_chance(first, second, name)}."
+        f"{missing}"
     )
+
+
+def _by_chance(first: pd.Series, second: pd.Series, name: str) -> str:
+    """Says that a lead may be chance: the 95 % intervals of the two medians overlap."""
+    low, high = f"{name}_low", f"{name}_high"
+    if low not in first or pd.isna(first[low]) or pd.isna(second[low]):
+        return ""
+    overlap = first[low] <= second[high] and second[low] <= first[high]
+    return "; their 95 % intervals overlap, so this may be chance" if overlap else ""
 
 
 def trend(cells: pd.DataFrame, name: str) -> str:
     """How `name` moves with prompt length: lines that rise or fall at every step, counted. Empty with one length."""
-    every = " at every step" if cells["ctx"].nunique() > 2 else ""
-    rising = falling = level = lines = 0
+    lengths = cells["ctx"].nunique()
+    every = " at every step" if lengths > 2 else ""
+    rising = falling = level = lines = partial = 0
     for _, own in cells[cells[name].notna()].groupby(["backend", "model", "gen"]):
         steps = own.sort_values("ctx")[name].diff().dropna()
-        if steps.empty:
+        if len(own) < lengths or steps.empty:  # a line without an end would count as one that never turns there
+            partial += len(own) < lengths
             continue
         lines, level = lines + 1, level + bool((steps == 0).all())
         rising, falling = rising + bool((steps > 0).all()), falling + bool((steps < 0).all())
@@ -100,9 +116,10 @@ def trend(cells: pd.DataFrame, name: str) -> str:
     parts = [f"{falling} {'falls' if falling == 1 else 'fall'}{every}" if falling else ""]
     parts.append(f"{rising} {'rises' if rising == 1 else 'rise'}{every}" if rising else "")
     parts.append(f"{level} {'stays' if level == 1 else 'stay'} level" if level else "")
-    parts.append(f"{mixed} {'does' if mixed == 1 else 'do'} neither" if mixed else "")
+    parts.append(f"{mixed} {'goes' if mixed == 1 else 'go'} up and down" if mixed else "")
     title = metrics.BY_NAME[name].title
-    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(p for p in parts if p)}."
+    rest = f" {plural(partial, 'line')} without every length {_is(partial)} not counted." if partial else ""
+    return f"{title} with prompt length: of {plural(lines, 'line')}, {listed(p for p in parts if p)}.{rest}"
 
 
 def overtaking(row: pd.Series | object) -> str:
@@ -224,13 +241,21 @@ def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def of_medians(table: pd.DataFrame, names: list[str], backend: str) -> str:
-    """Who leads each metric in a table of medians under one backend. Empty with fewer than two models."""
-    own = table[table["backend"] == backend]
-    firsts = {name: row for name in names if (row := leader(own, name)) is not None}
-    if len(own) < 2 or not firsts:
+def of_medians(cells: pd.DataFrame, names: list[str], backend: str) -> str:
+    """Who leads each metric by the median over the cells that all models under `backend` have.
+
+    A lead below TIE_PCT is none. Empty with fewer than two models or without a common cell.
+    """
+    parts = [said for name in names if (said := _first_by_median(*findings.shared_medians(cells, name, backend), name))]
+    where = f"Medians under {style.title(backend)} over the cells that all models have"
+    return f"{where}: {'; '.join(parts)}." if parts else ""
+
+
+def _first_by_median(medians: pd.Series, count: int, name: str) -> str:
+    if len(medians) < 2 or not count:
         return ""
-    parts = [f"{metrics.BY_NAME[n].title} {escape(row['model'])} ({value(n, row[n])})" for n, row in firsts.items()]
-    one = len({row["model"] for row in firsts.values()}) == 1
-    how = "first is" if len(firsts) == 1 else "one model is first in each" if one else "first are different models"
-    return f"Medians under {style.title(backend)}, {how}: {listed(parts)}."
+    ranked = medians.sort_values(ascending=metrics.BY_NAME[name].better == "low")
+    title, (first, second) = metrics.BY_NAME[name].title, ranked.iloc[:2]
+    if abs(100 * (first / second - 1)) < TIE_PCT:
+        return f"{title}: {escape(ranked.index[0])} and {escape(ranked.index[1])} within {TIE_PCT:g} %"
+    return f"{title}: {escape(ranked.index[0])} first ({value(name, first)}, {plural(count, 'cell')})"

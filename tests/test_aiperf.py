@@ -390,3 +390,19 @@ def test_files_that_are_not_there_or_not_theirs(tmp_path):
         assert "\n" not in str(caught.value)
     summary.write_text('{"schema_version": "1.4"}')
     assert aiperf.read_summary(summary) == {"schema_version": "1.4"}
+
+
+def test_an_answer_read_all_at_once_has_no_token_times(tmp_path):
+    """What a client that could not keep up leaves: gaps of nothing, and a first token seen with the last."""
+    cell = Path(__file__).parents[1] / "runs" / "fixture" / "llama.cpp" / "tiny-trinity" / "gen16" / "ctx32"
+    lines = [json.loads(line) for line in (cell / "profile_export.jsonl").read_text().splitlines()]
+    gaps = lines[1]["metrics"]["inter_chunk_latency"]["value"]
+    lines[1]["metrics"]["inter_chunk_latency"]["value"] = [0.0] * len(gaps)
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    frame = aiperf.read_requests(path)
+    late, others = frame.iloc[1], frame.drop(1)
+    assert late[["ttft_ms", "itl_ms", "output_tok_s_per_user", "prefill_tok_s_per_user"]].isna().all()
+    assert late["rl_ms"] == lines[1]["metrics"]["request_latency"]["value"] and late["osl"] == 16
+    assert others["itl_ms"].notna().all()
+    assert frame.attrs["notes"] == ["1 of 6 answers came all at once: no time of their tokens is known"]

@@ -34,7 +34,7 @@ def test_nothing_is_said_without_two_values():
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [([3, 2, 1], "1 falls at every step"), ([1, 2, 3], "1 rises at every step"), ([1, 3, 2], "1 does neither")],
+    [([3, 2, 1], "1 falls at every step"), ([1, 2, 3], "1 rises at every step"), ([1, 3, 2], "1 goes up and down")],
 )
 def test_trend_changes_with_the_data(values, said):
     frame = cells(model="a", ctx=[1, 2, 3], output_tok_s=np.array(values, float))
