@@ -228,7 +228,7 @@ def _power(folder: Path, row: dict, timing: energy.Timing | None) -> tuple[dict,
         return {"power_reason": str(e)}, nothing
     if samples.empty:
         return {"power_reason": "the power log has no sample"}, nothing
-    if timing is None and row["n"] and row["request_note"]:
+    if timing is None and row["n"] and row["request_note"] and not math.isnan(row["ttft_ms"]):
         medians_s = row["ttft_ms"] / 1000, row["rl_ms"] / 1000
         timing = energy.place_timeline(samples, *medians_s, row["n"], row["whole_s"])
     if timing is None:

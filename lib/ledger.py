@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lib.files import TinymoeError, read_json, write_json
+from lib.files import TinymoeError, read_json, read_optional, write_json
 from lib.paths import ASIDE, cell_folder, relative
 from lib.plan import Cell, Plan
 
@@ -101,6 +101,17 @@ def _row(run_dir: Path, own: dict[Cell, dict | None], wrong: list[dict | None]) 
         "its medians": headline(run_dir, longest) if longest else "-",
         "reason": next((facts["reason"] if facts else "not run" for facts in wrong), ""),
     }
+
+
+def check_kind(run_dir: Path, synthetic: bool) -> None:
+    """Refuse to mix what was measured, imported and synthetic in one run. LedgerError if the run is of another kind."""
+    before = read_optional(run_dir / "manifest.json")
+    if not isinstance(before, dict) or not before:
+        return
+    kind = "synthetic" if before.get("synthetic") else "imported" if "imported" in before else "measured"
+    wanted = "synthetic" if synthetic else "measured"
+    if kind != wanted:
+        raise LedgerError(f"{relative(run_dir)} is {kind}, and no {wanted} cell belongs in it; choose another RUN")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib import cells as run_cells
 from lib import findings, macs, metrics, models, style
-from lib.files import read_optional
+from lib.files import TinymoeError, read_optional
 from lib.paths import run_folder
 
 KEYS = ["backend", "model", "ctx", "gen"]
@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict:
         """The run's manifest; empty for folders of the earlier scripts, which have none."""
-        return read_optional(self.folder / "manifest.json")
+        return _facts(self.folder / "manifest.json")
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -48,7 +48,7 @@ class Run:
 
     def server(self, backend: str, model: str) -> dict:
         """server.json of a backend and model; empty if the server never became ready."""
-        return read_optional(self.folder / backend / model / "server.json")
+        return _facts(self.folder / backend / model / "server.json")
 
     @property
     def canonical(self) -> tuple[int, int]:
@@ -109,6 +109,15 @@ class Run:
 
 def _numbers(counts: list[int]) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
+
+
+def _facts(path: Path) -> dict:
+    """What a JSON file says; nothing if it is not there, damaged or no object: its table then says less."""
+    try:
+        found = read_optional(path)
+    except TinymoeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:

@@ -89,6 +89,13 @@ class Plan(_Strict):
     skip: list[Skip] = []
     synthetic: Synthetic | None = None
 
+    @field_validator("synthetic", mode="before")
+    @classmethod
+    def _not_empty(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("is empty; leave the key out to measure, or write {machine: mac-mini-m4}")
+        return value
+
     @field_validator("backends", "models", "prompts", "gens")
     @classmethod
     def _no_repeats(cls, value: list) -> list:

@@ -39,7 +39,8 @@ def build(run: str, jobs: int) -> int:
     cells.update(run_dir)
     folder = REPORTS / run
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    common = [run, (run_dir / "tables" / "stamp").read_text(), _code()]
+    servers = [sha256(path) for path in sorted(run_dir.glob("*/*/server.json"))]
+    common = [run, (run_dir / "tables" / "stamp").read_text(), servers, _code()]
     keys = {source: digest([common, _source(source)]) for source in notebooks()}
     stale = [source for source, key in keys.items() if not _is_fresh(folder, source, key)]
     failures = _execute_all(stale, folder, run, keys, jobs)
@@ -143,8 +144,17 @@ def _write(run: str, folder: Path, keys: dict[Path, str], changed: bool) -> None
     from lib import join
 
     missing = [s.stem for s in keys if s not in ready]
-    join.write(run, folder, ready, missing, read_optional(run_folder(run) / "manifest.json"))
+    join.write(run, folder, ready, missing, _manifest(run_folder(run) / "manifest.json"))
     stamp.write_text(key)
+
+
+def _manifest(path: Path) -> dict:
+    """The run's manifest; empty where it is missing or damaged, which the report's banner then says."""
+    try:
+        found = read_optional(path)
+    except TinymoeError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -67,6 +67,7 @@ class Sweep:
     def go(self) -> int:
         """Run what is not settled yet, then print the summary."""
         if self.todo:
+            ledger.check_kind(self.run_dir, synthetic=False)
             self._check_space()
             with ledger.lock(self.run_dir), awake() as kept_awake:
                 source = power.choose(self.plan)

@@ -23,7 +23,7 @@ from lib import paths, report
 
 @contextmanager
 def _in_notebooks_folder():
-    before = Path.cwd()
+    before, main = Path.cwd(), sys.modules["__main__"]
     os.chdir(paths.NOTEBOOKS)
     sys.path.insert(0, str(paths.NOTEBOOKS))
     try:
@@ -31,6 +31,7 @@ def _in_notebooks_folder():
     finally:
         sys.path.remove(str(paths.NOTEBOOKS))
         os.chdir(before)
+        sys.modules["__main__"] = main  # the shell puts its own there, and processes started later would look for it
 
 
 def execute(source: Path, run: str, draw: bool = True) -> nbformat.NotebookNode:
@@ -45,9 +46,9 @@ def execute(source: Path, run: str, draw: bool = True) -> nbformat.NotebookNode:
 def _execute(source: Path, run: str) -> nbformat.NotebookNode:
     mpl.use("Agg")
     notebook = nbformat.read(source, as_version=4)
-    shell = InteractiveShell.instance()
-    shell.reset(new_session=False)
     with _in_notebooks_folder():
+        shell = InteractiveShell.instance()
+        shell.reset(new_session=False)
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 parameters = "parameters" in cell.metadata.get("tags", [])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib import cell, cells, metrics
+from lib import cell, cells, metrics, paths
 from lib.files import TinymoeError
 from tests import synthetic_cell
 from tests.synthetic_cell import Spec
@@ -552,3 +552,18 @@ def test_a_cell_settled_as_unusable_keeps_its_reason_and_has_no_values(tmp_path,
     assert row["power_reason"] == row["reason"]
     assert all(np.isnan(row[m.name]) for m in metrics.ALL)
     assert not [k for k, v in row.items() if k.endswith(("_W", "_J")) and v == v]
+
+
+def test_a_cell_whose_answers_all_came_at_once_is_read_and_has_no_power(tmp_path):
+    source = paths.RUNS / "fixture" / "llama.cpp" / "tiny-trinity"
+    target = tmp_path / "run" / "llama.cpp" / "tiny-trinity" / "gen48" / "ctx128"
+    shutil.copytree(source / "gen48" / "ctx128", target)
+    path = target / "profile_export.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        gaps = line["metrics"]["inter_chunk_latency"]
+        gaps["value"] = [0.0] * len(gaps["value"])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    row = cells.read_cell(target)
+    assert row["state"] == "ok" and np.isnan(row["ttft_ms"]) and np.isnan(row["output_tok_s"])
+    assert row["power_reason"] == "no request times to place the power samples by"

@@ -145,9 +145,12 @@ def test_death_is_told(tmp_path):
 def test_sigterm_ends_the_wheel_s_server_with_0(tmp_path):
     command = [sys.executable, "-m", "lib.llama_server", "-m", str(made(LLAMA)), "--port", str(server._free_port())]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as p:
-        assert any("listening" in line for line in p.stdout)
-        p.send_signal(signal.SIGTERM)
-        assert p.wait(5) == 0
+        try:
+            assert any("listening" in line for line in p.stdout)
+            p.send_signal(signal.SIGTERM)
+            assert p.wait(60) == 0
+        finally:
+            p.kill()  # or leaving the block would wait for it for ever
 
 
 @both

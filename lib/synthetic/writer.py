@@ -54,6 +54,7 @@ def run(plan: Plan, run_dir: Path, only: str, console: Console, dry_run: bool) -
         console.print(f"{what}, {plan.requests} requests each, about {need_MB:.0f} MB", markup=False)
         return 0
     if todo:
+        ledger.check_kind(run_dir, synthetic=True)
         _check_space(run_dir, need_MB)
         with ledger.lock(run_dir):
             write_json(run_dir / "manifest.json", _manifest(plan, run_dir))
