@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from lib import aiperf
 from lib.files import TinymoeError
+from lib.machine import children_cpu_s
 from lib.paths import CACHE, ROOT
 from lib.plan import Cell, Plan
 
@@ -83,13 +83,13 @@ def run(
     if plan.warmup < 1:
         raise LoadError("load: aiperf needs a warm-up request; set 'warmup: 1' or more in the plan")
     out = folder / "aiperf"
-    began_s = _children_cpu_s()
+    began_s = children_cpu_s()
     said = _execute(command(plan, cell, base_url, model, tokenizer, extras, out), plan, folder, out, tick)
     for name in FILES:
         if (out / name).exists():
             shutil.copy2(out / name, folder / name)
     records = aiperf.read_records(folder / FILES[0])[0] if (folder / FILES[0]).exists() else []
-    return Outcome(said or incomplete(out, records, plan.requests), records, _children_cpu_s() - began_s)
+    return Outcome(said or incomplete(out, records, plan.requests), records, children_cpu_s() - began_s)
 
 
 def incomplete(out: Path, records: list[dict], wanted: int) -> str:
@@ -146,8 +146,3 @@ def _end(process: subprocess.Popen) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
-
-
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tokenizers
 
 from lib.files import TinymoeError
 from lib.models import Model
@@ -107,6 +111,22 @@ class Backend:
     def is_unsupported(reason: str) -> bool:
         """Whether `reason` says that the server does not know this kind of model: no use in trying again."""
         return bool(_UNSUPPORTED.search(reason))
+
+
+def chosen_program(variable: str) -> str | None:
+    """The program that the environment variable names, as a path; None if it is not set. BackendError if it is none."""
+    chosen = os.environ.get(variable)
+    if not chosen:
+        return None
+    if found := shutil.which(chosen):
+        return found
+    raise BackendError(f"{variable}={chosen} is not a program; correct it or unset it")
+
+
+def token_counter(tokenizer: Path) -> Callable[[str], int]:
+    """A function that counts a text's tokens by a tokenizer.json, without template and specials."""
+    found = tokenizers.Tokenizer.from_file(str(tokenizer))
+    return lambda text: len(found.encode(text, add_special_tokens=False))
 
 
 def _plain(line: str) -> str:

@@ -49,6 +49,18 @@ def read_optional(path: Path) -> Any:
     return read_json(path) if path.exists() else {}
 
 
+def read_object(path: Path) -> dict:
+    """The object in a JSON file; empty if the file is not there, is damaged or holds something else.
+
+    For facts that a table can do without: what reads them says that they are missing.
+    """
+    try:
+        found = read_optional(path)
+    except TinymoeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def digest(value: Any) -> str:
     """Sixteen hex digits that stand for a JSON-like value, the same whatever the order of its keys."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

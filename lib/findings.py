@@ -26,12 +26,19 @@ TIE_PCT = 2.0
 
 def is_low(name: str) -> bool:
     """Whether less of the metric `name` is better."""
-    return metrics.BY_NAME[name].better == "low"
+    return metrics.BY_NAME[name].less_is_better
 
 
 def better(name: str, one: float, other: float) -> bool:
     """Whether `one` is better than `other` by the metric `name`; False if either is missing."""
     return bool(one < other if is_low(name) else one > other)
+
+
+def best_rows(cells: pd.DataFrame, name: str, by: list[str], largest: bool = False) -> pd.DataFrame:
+    """The row with the best value of `name` in each group by `by`; with `largest` the highest, whatever is better."""
+    known = cells[cells[name].notna()]
+    grouped = known.groupby(by)[name]
+    return known.loc[grouped.idxmin() if is_low(name) and not largest else grouped.idxmax()]
 
 
 # --- along the prompt lengths ---
@@ -111,7 +118,7 @@ def with_intervals(cells: pd.DataFrame, requests: pd.DataFrame, columns: dict[st
     groups = dict(list(sent.groupby([*SERIES, *CELL])))
     places, none = list(cells[[*SERIES, *CELL]].itertuples(index=False, name=None)), sent.head(0)
     for name, column in columns.items():
-        found = [stats.median_ci(groups.get(place, none)[column], 1000) for place in places]
+        found = [stats.median_ci(groups.get(place, none)[column], 2000) for place in places]
         cells = cells.assign(**{f"{name}_low": [low for low, _ in found], f"{name}_high": [high for _, high in found]})
     return cells
 
@@ -155,9 +162,7 @@ def shared_medians(cells: pd.DataFrame, name: str, backend: str) -> tuple[pd.Ser
 
 def leaders(cells: pd.DataFrame, name: str) -> pd.DataFrame:
     """Who is best at each prompt length, by backend and generation length: backend, gen, ctx, model, value."""
-    known = cells[cells[name].notna()]
-    grouped = known.groupby(["backend", "gen", "ctx"])[name]
-    rows = known.loc[grouped.idxmin() if is_low(name) else grouped.idxmax()]
+    rows = best_rows(cells, name, ["backend", "gen", "ctx"])
     return rows[["backend", "gen", "ctx", "model", name]].rename(columns={name: "value"}).reset_index(drop=True)
 
 
@@ -181,6 +186,8 @@ def head_to_head(cells: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def wins(head: pd.DataFrame, name: str) -> pd.DataFrame:
     """Cells that each backend wins, by model: model, cells, llama.cpp, mlx-lm; from a `head_to_head` frame."""
+    if head.empty:
+        return pd.DataFrame(columns=["model", "cells", *PAIR])
     won = (head["ratio"] < 1) if is_low(name) else (head["ratio"] > 1)
     grouped = head.assign(mlx=won, llama=(head["ratio"] != 1) & ~won).groupby("model")
     table = grouped.agg(cells=("ratio", "size"), **{PAIR[0]: ("llama", "sum"), PAIR[1]: ("mlx", "sum")}).reset_index()
@@ -189,7 +196,7 @@ def wins(head: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def winners(table: pd.DataFrame) -> set[str]:
     """Backends that win more cells than the other for at least one model, from a `wins` frame."""
-    apart = table[table[PAIR[0]] != table[PAIR[1]]] if len(table) else table
+    apart = table[table[PAIR[0]] != table[PAIR[1]]]
     return {PAIR[0] if row[PAIR[0]] > row[PAIR[1]] else PAIR[1] for _, row in apart.iterrows()}
 
 

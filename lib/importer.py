@@ -19,19 +19,15 @@ from pathlib import Path
 
 from lib import command, ledger
 from lib.backends import BACKENDS
+from lib.cell import BACKEND_NAMES, TRACES
+from lib.cells import CELL_FILES
 from lib.files import TinymoeError, free_MB, read_json, write_json
 from lib.paths import cell_folder, relative, run_folder, server_folder
 
-REQUESTS = ("profile_export.jsonl", "profile_export_aiperf.json")
-FILES = (*REQUESTS, "powermetrics.log", "powermetrics.log.gz", "rss.csv", "rss.log", "combo_info.json")
+REQUESTS = tuple(name for name in TRACES if name != "cell.json")
+FILES = tuple(name for name in CELL_FILES if name != "cell.json")
 SERVER_FILES = ("server.log", "server.json")
-OTHER_NAMES = {
-    "llamacpp": "llama.cpp",
-    "llama_cpp": "llama.cpp",
-    "mlx": "mlx-lm",
-    "mlx_lm": "mlx-lm",
-    "mlx_vlm": "mlx-vlm",
-}
+OTHER_NAMES = BACKEND_NAMES | {"llama_cpp": "llama.cpp", "mlx_vlm": "mlx-vlm"}
 POWER = {"kind": "powermetrics", "basis": "measured", "scope": "package", "rails": "CPU + GPU + ANE"}
 _PLACE = re.compile(r"gen(\d+)/ctx(\d+)")
 
@@ -91,7 +87,7 @@ def run(source: Path, run_dir: Path) -> int:
 
 
 def _check(source: Path, cells: list[Found], run_dir: Path) -> None:
-    unknown = sorted({cell.backend for cell in cells} - {*BACKENDS, *OTHER_NAMES.values(), "ollama", "mlx-vlm"})
+    unknown = sorted({cell.backend for cell in cells} - set(BACKENDS))
     if unknown:
         raise ImportError_(f"{source}: backend folder {unknown[0]!r} is not known; name it llama.cpp, mlx-lm or ollama")
     manifest = run_dir / "manifest.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from lib.backend import HOST, VERSION_TIMEOUT_S, Backend, BackendError
+from lib.backend import HOST, VERSION_TIMEOUT_S, Backend, BackendError, chosen_program
 from lib.models import Model
 
 
@@ -42,11 +41,7 @@ class LlamaCpp(Backend):
 
     def program(self) -> list[str]:
         """llama-server, as the first words of a command line."""
-        if chosen := os.environ.get("LLAMA_SERVER"):
-            if found := shutil.which(chosen):
-                return [found]
-            raise BackendError(f"LLAMA_SERVER={chosen} is not a program; correct it or unset it")
-        found = shutil.which("llama-server")
+        found = chosen_program("LLAMA_SERVER") or shutil.which("llama-server")
         return [found] if found else [sys.executable, "-m", "lib.llama_server"]
 
     def version(self) -> str:

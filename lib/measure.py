@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from lib import aiperf, aiperf_load, rates
 from lib.client import Client, Exchange
 from lib.files import TinymoeError, write_json
@@ -75,12 +77,14 @@ def measure(
         meter.stop()
         memory.stop()
     observer = watch.observer(meter, memory)
-    verdict = sent.verdict or _slept(clocks) or _read_again(folder, cell)
+    # as the analysis will read them; what the load generator itself faulted need not even be there
+    requests = None if sent.verdict else aiperf.read_requests(folder / "profile_export.jsonl")
+    verdict = sent.verdict or _slept(clocks) or _doubted(requests, cell)
     return {
         "state": verdict.state,
         "reason": verdict.reason,
         "counts": sent.counts,
-        "short": None if sent.verdict else _short(folder, cell),
+        "short": None if requests is None else _short(requests, cell),
         "clocks": clocks,
         "power": asdict(source) | _meter_facts(meter),
         "memory": {"samples": memory.samples, "trouble": memory.trouble},
@@ -211,9 +215,9 @@ def _slept(clocks: dict) -> Verdict | None:
     return None
 
 
-def _read_again(folder: Path, cell: Cell) -> Verdict:
+def _doubted(requests: pd.DataFrame, cell: Cell) -> Verdict:
     """The analysis' own verdict on the request file just written: prompt cut, cache hit, sleep within a request."""
-    state, reason = rates.doubt(aiperf.read_requests(folder / "profile_export.jsonl"), cell.ctx, cell.gen)
+    state, reason = rates.doubt(requests, cell.ctx, cell.gen)
     return Verdict(state or "ok", reason)
 
 
@@ -229,9 +233,9 @@ def _counts(plan: Plan, exchanges: list[Exchange]) -> dict:
     }
 
 
-def _short(folder: Path, cell: Cell) -> int:
+def _short(requests: pd.DataFrame, cell: Cell) -> int:
     """Measured requests whose text ended before the length asked, by the server's own count."""
-    ok = rates.good(aiperf.read_requests(folder / "profile_export.jsonl"))
+    ok = rates.good(requests)
     return int((ok["osl"][ok["token_source"] == "usage"] < cell.gen).sum())
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+KEYS = ["backend", "model", "ctx", "gen"]
+"""What tells the cells of a run apart, in every table."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -20,6 +23,10 @@ class Metric:
     better: str = ""
     digits: int = 2
     from_power: bool = False
+
+    @property
+    def less_is_better(self) -> bool:
+        return self.better == "low"
 
 
 def _m(name: str, unit: str, title: str, formula: str, source: str, better: str = "", digits: int = 2) -> Metric:

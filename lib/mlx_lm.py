@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tokenizers
 
-from lib.backend import HOST, Backend
+from lib.backend import HOST, Backend, token_counter
 from lib.files import read_optional
 from lib.models import Model
 
@@ -40,8 +40,7 @@ class MlxLm(Backend):
 
     def tokenize(self, base_url: str, model_path: Path, model: Model | None = None) -> Callable[[str], int]:
         """Counts with the model's own tokenizer.json, the one the server uses; it has no request for that."""
-        tokenizer = tokenizers.Tokenizer.from_file(str(model_path / "tokenizer.json"))
-        return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
+        return token_counter(model_path / "tokenizer.json")
 
 
 def eos_ids(model_path: Path) -> list[int]:

@@ -5,7 +5,6 @@ Nobody has run this with a real MLX-VLM yet: it is written from its documentatio
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lib.backend import HOST, VERSION_TIMEOUT_S, BackendError, Serving
+from lib.backend import HOST, VERSION_TIMEOUT_S, BackendError, Serving, chosen_program
 from lib.mlx_lm import MlxLm
 
 _ASK_VERSION = "import importlib.metadata as m; print(', '.join(f'{p} {m.version(p)}' for p in ('mlx-vlm', 'mlx')))"
@@ -37,12 +36,8 @@ class MlxVlm(MlxLm):
 
     def program(self) -> str:
         """Path of mlx_vlm.server."""
-        if chosen := os.environ.get("MLX_VLM_SERVER"):
-            if found := shutil.which(chosen):
-                return found
-            raise BackendError(f"MLX_VLM_SERVER={chosen} is not a program; correct it or unset it")
         beside = Path(sys.executable).with_name("mlx_vlm.server")
-        found = shutil.which("mlx_vlm.server") or shutil.which(beside)
+        found = chosen_program("MLX_VLM_SERVER") or shutil.which("mlx_vlm.server") or shutil.which(beside)
         if not found:
             raise BackendError(
                 "mlx_vlm.server is not installed; 'pip install mlx-vlm' into an environment of its own, and set "

@@ -10,10 +10,10 @@ import pandas as pd
 
 from lib import cells as run_cells
 from lib import findings, macs, metrics, models, style
-from lib.files import TinymoeError, read_optional
+from lib.files import read_object
 from lib.paths import run_folder
 
-KEYS = ["backend", "model", "ctx", "gen"]
+KEYS = metrics.KEYS
 BY_REQUEST = {
     "output_tok_s": "output_tok_s_per_user", "prefill_tok_s": "prefill_tok_s_per_user", "ttft_ms": "ttft_ms",
     "rl_ms": "rl_ms",
@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict:
         """The run's manifest; empty for folders of the earlier scripts, which have none."""
-        return _facts(self.folder / "manifest.json")
+        return read_object(self.folder / "manifest.json")
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -48,7 +48,7 @@ class Run:
 
     def server(self, backend: str, model: str) -> dict:
         """server.json of a backend and model; empty if the server never became ready."""
-        return _facts(self.folder / backend / model / "server.json")
+        return read_object(self.folder / backend / model / "server.json")
 
     @property
     def canonical(self) -> tuple[int, int]:
@@ -57,8 +57,12 @@ class Run:
 
     def at_canonical(self, backend: str) -> pd.DataFrame:
         """The usable canonical cells of one backend, in the order of models, with intervals of their medians."""
+        return self._canonical_cells[self._canonical_cells["backend"] == backend].reset_index(drop=True)
+
+    @cached_property
+    def _canonical_cells(self) -> pd.DataFrame:
         ctx, gen = self.canonical
-        found = self.ok[(self.ok["ctx"] == ctx) & (self.ok["gen"] == gen) & (self.ok["backend"] == backend)]
+        found = self.ok[(self.ok["ctx"] == ctx) & (self.ok["gen"] == gen)]
         return in_order(findings.with_intervals(found, self.requests, BY_REQUEST))
 
     @cached_property
@@ -109,15 +113,6 @@ class Run:
 
 def _numbers(counts: list[int]) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
-
-
-def _facts(path: Path) -> dict:
-    """What a JSON file says; nothing if it is not there, damaged or no object: its table then says less."""
-    try:
-        found = read_optional(path)
-    except TinymoeError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:

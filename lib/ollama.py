@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import tokenizers
 
 from lib import hashes, store
-from lib.backend import HOST, VERSION_TIMEOUT_S, Backend, BackendError, Serving
+from lib.backend import HOST, VERSION_TIMEOUT_S, Backend, BackendError, Serving, chosen_program, token_counter
 from lib.files import digest
 from lib.models import Model
 from lib.paths import CACHE, ROOT
@@ -59,11 +58,7 @@ class Ollama(Backend):
 
     def program(self) -> str:
         """Path of the ollama command."""
-        if chosen := os.environ.get("OLLAMA"):
-            if found := shutil.which(chosen):
-                return found
-            raise BackendError(f"OLLAMA={chosen} is not a program; correct it or unset it")
-        found = shutil.which("ollama") or shutil.which(APPLICATION)
+        found = chosen_program("OLLAMA") or shutil.which("ollama") or shutil.which(APPLICATION)
         if not found:
             raise BackendError("ollama is not installed; 'brew install ollama', or set OLLAMA to the program")
         return found
@@ -147,8 +142,7 @@ class Ollama(Backend):
         """Counts with the model's published tokenizer: Ollama has no request for that."""
         if model is None:
             raise BackendError("ollama counts no tokens, and which model's tokenizer is wanted was not said")
-        tokenizer = tokenizers.Tokenizer.from_file(str(store.tokenizer(model)))
-        return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
+        return token_counter(store.tokenizer(model))
 
 
 def _get(serving: Serving, path: str) -> dict[str, Any]:

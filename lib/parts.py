@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from lib import cell
 from lib.files import digest, write_atomic
+from lib.metrics import KEYS
 
 SAMPLE_COLUMNS = (
     "time_s", "elapsed_ms", "phase", "power_W", "cpu_mW", "gpu_mW", "ane_mW", "gpu_freq_MHz", "gpu_active_pct",
@@ -32,7 +33,6 @@ REQUEST_COLUMNS = (
 )  # fmt: skip
 _TEXT = ("phase", "thermal_pressure", "token_source", "error", "prompt_sha256")
 _WHOLE = ("index", "start_ns", "ack_ns", "end_ns")
-KEYS = ("backend", "model", "ctx", "gen")
 ENDINGS = ("json", "requests.parquet", "samples.parquet")
 
 

@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from lib import metrics, style
+from lib import findings, metrics, style
 from lib.legends import NOT_FROM_ZERO, hatch_handle, legend, place_legend
 
-KEYS = ["backend", "model", "ctx", "gen"]
 # Two prompt lengths nearer than this share of the axis would have overlapping labels: the first keeps its own.
 _APART = 0.055
 # Longest title of a y axis that a panel has room for on one line, letters.
@@ -165,10 +164,8 @@ def best_cells(cells: pd.DataFrame, name: str, largest: bool = False) -> pd.Data
 
     With `largest` the highest value whatever is better.
     """
-    known = cells[cells[name].notna()]
-    grouped = known.groupby(["backend", "model"])[name]
-    rows = grouped.idxmin() if metrics.BY_NAME[name].better == "low" and not largest else grouped.idxmax()
-    return known.loc[rows, [*KEYS, name]].reset_index(drop=True)
+    rows = findings.best_rows(cells, name, findings.SERIES, largest)
+    return rows[[*metrics.KEYS, name]].reset_index(drop=True)
 
 
 def bars(best: dict[str, pd.DataFrame], cell: bool = True, one_x: bool = False) -> Figure:
@@ -245,7 +242,7 @@ def seen_bars(best: dict[str, pd.DataFrame]) -> str:
     parts = []
     for name, frame in best.items():
         metric = metrics.BY_NAME[name]
-        row = frame.loc[frame[name].idxmin() if metric.better == "low" else frame[name].idxmax()]
+        row = frame.loc[frame[name].idxmin() if metric.less_is_better else frame[name].idxmax()]
         value = f"{row[name]:.{metric.digits}f} {metric.unit}"
         parts.append(f"{metric.title}: {style.title(row['backend'])} {row['model']} is first with {value}")
     return f"{'; '.join(parts)}." if parts else ""

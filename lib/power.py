@@ -8,7 +8,6 @@ itself if the harness is killed, so no meter is left behind.
 from __future__ import annotations
 
 import os
-import resource
 import select
 import subprocess
 import sys
@@ -142,7 +141,7 @@ class Meter:
         """Start the meter and wait for its first sample. PowerError with the meter's own words if none comes."""
         if self.source.kind == "none":
             return
-        self._children_cpu_s = _children_cpu_s()
+        self._children_cpu_s = machine.children_cpu_s()
         # What it says goes to a file, not a pipe: nobody reads it while the meter runs. Closed with this object.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         try:
@@ -176,7 +175,7 @@ class Meter:
         except subprocess.TimeoutExpired:
             self.trouble = self.trouble or "the power meter did not end when its output was closed"
             _end(process)
-        self.cpu_s = _children_cpu_s() - self._children_cpu_s
+        self.cpu_s = machine.children_cpu_s() - self._children_cpu_s
         if self.longest_silence_s > self._silent_s and not self.trouble:
             self.trouble = f"the power meter was silent for {self.longest_silence_s:.1f} s"
 
@@ -243,8 +242,3 @@ def _end(process: subprocess.Popen) -> None:
         process.wait(STOP_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         pass  # started through sudo and not ours to signal; it ends at its next write to the closed pipe
-
-
-def _children_cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

@@ -64,8 +64,7 @@ def leader(cells: pd.DataFrame, name: str) -> pd.Series | None:
     known = cells[cells[name].notna()]
     if known.empty:
         return None
-    low = metrics.BY_NAME[name].better == "low"
-    return known.loc[known[name].idxmin() if low else known[name].idxmax()]
+    return known.loc[known[name].idxmin() if metrics.BY_NAME[name].less_is_better else known[name].idxmax()]
 
 
 def leads(cells: pd.DataFrame, name: str, where: str) -> str:
@@ -74,7 +73,7 @@ def leads(cells: pd.DataFrame, name: str, where: str) -> str:
     Chance is told from <name>_low and <name>_high where the rows have them. Empty with fewer than two rows that have a
     value.
     """
-    known = cells[cells[name].notna()].sort_values(name, ascending=metrics.BY_NAME[name].better == "low")
+    known = cells[cells[name].notna()].sort_values(name, ascending=metrics.BY_NAME[name].less_is_better)
     if len(known) < 2:
         return ""
     first, second = known.iloc[0], known.iloc[1]
@@ -254,7 +253,7 @@ def of_medians(cells: pd.DataFrame, names: list[str], backend: str) -> str:
 def _first_by_median(medians: pd.Series, count: int, name: str) -> str:
     if len(medians) < 2 or not count:
         return ""
-    ranked = medians.sort_values(ascending=metrics.BY_NAME[name].better == "low")
+    ranked = medians.sort_values(ascending=metrics.BY_NAME[name].less_is_better)
     title, (first, second) = metrics.BY_NAME[name].title, ranked.iloc[:2]
     if abs(100 * (first / second - 1)) < TIE_PCT:
         return f"{title}: {escape(ranked.index[0])} and {escape(ranked.index[1])} within {TIE_PCT:g} %"

@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from lib import cells, command
-from lib.files import TinymoeError, digest, read_optional, sha256
+from lib.files import TinymoeError, digest, read_object, sha256
 from lib.paths import NOTEBOOKS, REPORTS, ROOT, relative, run_folder
 
 
@@ -144,17 +144,8 @@ def _write(run: str, folder: Path, keys: dict[Path, str], changed: bool) -> None
     from lib import join
 
     missing = [s.stem for s in keys if s not in ready]
-    join.write(run, folder, ready, missing, _manifest(run_folder(run) / "manifest.json"))
+    join.write(run, folder, ready, missing, read_object(run_folder(run) / "manifest.json"))
     stamp.write_text(key)
-
-
-def _manifest(path: Path) -> dict:
-    """The run's manifest; empty where it is missing or damaged, which the report's banner then says."""
-    try:
-        found = read_optional(path)
-    except TinymoeError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lib.parts import KEYS
+from lib.metrics import KEYS
 
 
 def read(run_dir: Path, columns: list[str], **keys: str | int) -> pd.DataFrame:

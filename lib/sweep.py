@@ -99,7 +99,6 @@ class Sweep:
         """Run one server's cells; a server that cannot be had fails its cells with the reason, and the others go on."""
         cells = [c for c in self.todo if (c.backend, c.model) == (backend_name, model_name)]
         folder = server_folder(self.run_dir, backend_name, model_name)
-        idle_before = power.idle(source, self.run_dir)
         for _ in range(SERVER_LIVES):
             self.bars.begin(f"{backend_name} {model_name}: starting the server")
             try:
@@ -114,15 +113,19 @@ class Sweep:
                 self._fail(cells, e)
                 return
             if not cells:
-                self._note_idle(folder, idle_before, power.idle(source, self.run_dir))
+                self._note_idle(folder, source)
                 return
         self._fail(cells, ServerError(f"{backend_name} {model_name}: the server died {SERVER_LIVES} times"))
 
-    def _note_idle(self, folder: Path, before: dict | None, after: dict | None) -> None:
-        """Power of the machine at rest before the server's start and after its end, into server.json."""
+    def _note_idle(self, folder: Path, source: power.Source) -> None:
+        """Power of the machine at rest before the server's start and after its end, into server.json.
+
+        Before is what was measured last: after the server before it, or at the start of the sweep.
+        """
+        before, self.idle = self.idle, power.idle(source, self.run_dir)
         path = folder / "server.json"
         if path.exists():
-            write_json(path, read_optional(path) | {"idle": {"before": before, "after": after}})
+            write_json(path, read_optional(path) | {"idle": {"before": before, "after": self.idle}})
 
     def _server(self, backend_name: str, model_name: str, folder: Path) -> Server:
         ledger.put_aside(self.run_dir, folder / "server.log", folder / "server.json")
@@ -183,13 +186,14 @@ class Sweep:
     def _begin_manifest(self, source: power.Source) -> None:
         path = self.run_dir / "manifest.json"
         before = read_optional(path)
+        self.idle = power.idle(source, self.run_dir)
         self.manifest = {
             "schema": 1,
             "run": self.run_dir.name,
             "plan": self.plan.model_dump(),
             "seed": self.plan.seed,
             "power": vars(source),
-            "idle": power.idle(source, self.run_dir),
+            "idle": self.idle,
             "synthetic": False,
             **machine.facts(),
             "attempts": [*before.get("attempts", []), {"started": _now(), "ended": None, "cells": len(self.todo)}],

@@ -36,6 +36,19 @@ def scratch_run():
 
 
 @pytest.fixture
+def look():
+    """Figures have the project's look, need no screen, and are closed afterwards."""
+    import matplotlib.pyplot as plt  # here: most tests draw nothing
+
+    from lib import style
+
+    plt.switch_backend("Agg")
+    style.use()
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
 def make_plan(tmp_path):
     """A function that writes a plan and returns its path; keys not given are the smallest that work."""
 

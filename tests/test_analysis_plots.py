@@ -1,22 +1,12 @@
 """Figures of the analysis: shares of energy, ratios of the backends."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import pytest
 from figure_checks import legend_texts, readable
-from matplotlib import pyplot as plt
 from whole_sweep import cells as whole
 
-from lib import analysis_plots, style
+from lib import analysis_plots
 
-
-@pytest.fixture(autouse=True)
-def _look():
-    style.use()
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("look")
 
 
 def test_split_bars_are_whole_and_say_both_shares():

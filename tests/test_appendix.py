@@ -1,23 +1,13 @@
 """Sentences and figures of the appendix."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 import pytest
 from figure_checks import legend_texts, no_overlap, readable
-from matplotlib import pyplot as plt
 from whole_sweep import cells as whole
 
-from lib import appendix, appendix_plots, style
+from lib import appendix, appendix_plots
 
-
-@pytest.fixture(autouse=True)
-def _look():
-    style.use()
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("look")
 
 
 @pytest.fixture

@@ -1,24 +1,14 @@
 """Segments and split violins of the GPU."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 import pandas as pd
 import pytest
 from figure_checks import legend_texts, readable
-from matplotlib import pyplot as plt
 from whole_sweep import cells as whole
 
-from lib import gpu_plots, style
+from lib import gpu_plots
 
-
-@pytest.fixture(autouse=True)
-def _look():
-    style.use()
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("look")
 
 
 def samples(states=(1470, 1578)):

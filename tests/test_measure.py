@@ -26,10 +26,11 @@ def exchange(index, phase="profiling", **facts):
 def verdict(tmp_path, exchanges, clocks=AWAKE, death=""):
     found = measure.judge(PLAN, exchanges, SimpleNamespace(death=lambda: death)) or measure._slept(clocks)
     if found is None:
-        with (tmp_path / "profile_export.jsonl").open("w") as out:
+        path = tmp_path / "profile_export.jsonl"
+        with path.open("w") as out:
             for one in exchanges:
                 measure.aiperf.append_record(out, one)
-        found = measure._read_again(tmp_path, CELL)
+        found = measure._doubted(measure.aiperf.read_requests(path), CELL)
     return found.state, found.reason
 
 

@@ -2,26 +2,16 @@
 
 import itertools
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 import pandas as pd
 import pytest
 from figure_checks import legend_texts, no_overlap, readable
-from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from whole_sweep import cells as whole
 
 from lib import plots, style
 
-
-@pytest.fixture(autouse=True)
-def _look():
-    style.use()
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("look")
 
 
 @pytest.fixture

@@ -1,23 +1,13 @@
 """Figures over time: what thinning keeps, which windows are shaded, where the means lie."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import numpy as np
 import pandas as pd
 import pytest
 from figure_checks import legend_texts, readable
-from matplotlib import pyplot as plt
 
-from lib import style, traces
+from lib import traces
 
-
-@pytest.fixture(autouse=True)
-def _look():
-    style.use()
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("look")
 
 
 def test_thinning_keeps_every_dip_and_the_order_of_time():
